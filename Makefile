@@ -23,7 +23,7 @@ export CUDA_HOME ?= $(if $(shell command -v nvcc),,$(abspath $(BUILD)/cuda/nvidi
   bench-sharing bench-waste bench-ablation bench-steps bench-prefix bench-parallel bench-parallel-figures \
   bench-parallel-measured bench-fabric bench-profile bench-captures bench-migration bench-reliability bench-disaggregation bench-alpaserve \
   bench-alpaserve-generated bench-alpaserve-mixed bench-alpaserve-figures bench-alpaserve-fidelity demo-alpaserve \
-  bench-kernels bench-planner bench-planner-ablation bench-planner-growth bench-planner-memory bench-planner-llama bench-planner-rivals bench-tessel bench-graphpipe bench-terapipe bench-planner-whole bench-train
+  bench-kernels bench-backends bench-planner bench-planner-ablation bench-planner-growth bench-planner-memory bench-planner-llama bench-planner-rivals bench-tessel bench-graphpipe bench-terapipe bench-planner-whole bench-train
 
 help: ## List the targets
 	@grep -hE '^[a-zA-Z_-]+:.*?## ' $(MAKEFILE_LIST) | awk 'BEGIN {FS = ":.*?## "} {printf "  make %-18s %s\n", $$1, $$2}'
@@ -295,6 +295,11 @@ bench-graphpipe: install ## GraphPipe's and PipeDream's searches on the paper's 
 	@$(PY) -m benchmarks.graphpipe --out $(OUT)
 	@$(PY) -m benchmarks.graphpipe.gains
 	@$(PY) -m benchmarks.graphpipe.piper --cases $(PIPER)
+
+bench-backends: OUT ?= benchmarks/results/backends.json
+bench-backends: THREADS ?= 1 2
+bench-backends: install ## Collage's networks on each backend and on the choice (ONLY="bert-32 dcgan" THREADS=1 for some)
+	@$(PY) -m benchmarks.backends --only "$(ONLY)" --threads "$(THREADS)" --out $(OUT)
 
 bench-terapipe: CASES ?= ../shared/data/terapipe
 bench-terapipe: OUT ?= benchmarks/results/terapipe.json

@@ -26,7 +26,7 @@ ALLOWED = {
     "programs": {"core"},
     "train": {"core", "observe", "profiler", "programs"},
     "runner": {"core", "encoder", "engine", "kernels", "models", "store"},
-    "backends": {"core", "planner", "profiler", "programs"},
+    "backends": {"core", "kernels", "observe", "planner", "profiler", "programs"},
     "worker": {"core", "rpc", "store", "observe", "backends", "encoder", "engine", "programs", "runner", "v1"},
 } | dict.fromkeys(SERVICES, SHARED)
 

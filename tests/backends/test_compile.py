@@ -1,5 +1,6 @@
 """Modules compiled for the backends of this machine, against the module itself."""
 
+import copy
 from collections.abc import Sequence
 
 import pytest
@@ -7,12 +8,16 @@ import torch
 from torch import fx, nn
 
 import headway.backends
-from headway.backends.compile import Compiler
+from headway.backends.compile import CompiledModule, Compiler
 from headway.backends.library import CompileOptions, Run
 from headway.core.backend import Backend, BackendKind, BackendPlacement, Engine
 from headway.core.backend_package import BackendPackage
+from headway.core.backend_search import CandidatePrograms
 from headway.core.errors import InvalidArgumentError
 from headway.planner.backends.pattern import is_op, wildcard
+from headway.profiler.capture.graph import build_graph
+from headway.profiler.capture.program import build_program
+from headway.profiler.capture.trace import trace
 
 MINE = BackendPackage(name="mine", package="torch", kind=BackendKind.OPERATORS)
 
@@ -68,36 +73,75 @@ def close(found: object, expected: Sequence[torch.Tensor]) -> None:
         torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-4)
 
 
+def on(name: str, module: nn.Module, example: torch.Tensor, *, num_engines: int = 1) -> CompiledModule:
+    """The module on one backend, as a whole or in parts that follow each other."""
+    compiler = Compiler(num_threads=1)
+    backend = next(each for each in compiler.libraries.installed() if str(each) == name)
+    traced = trace(copy.deepcopy(module), [example], train=False, report=lambda _: None)
+    graph = build_graph(traced, name="m", is_training=False, batch=len(example))
+    programs = CandidatePrograms(graph, build_program(traced))
+    positions, size = programs.parts.operators, -(-len(programs.parts.operators) // num_engines)
+    parts = [positions[first : first + size] for first in range(0, len(positions), size)]
+    engines = tuple(Engine(backend=backend, positions=some) for some in parts)
+    placement = BackendPlacement(engines=engines, constants=programs.constants)
+    return compiler.compile(module, [example], placement=placement)
+
+
 @pytest.mark.parametrize("name", ["eager", "inductor", "onnxruntime", "openvino"])
 @pytest.mark.parametrize("is_split", [False, True])
 def test_each_backend_gives_what_torch_gives(
     module: nn.Module, images: torch.Tensor, name: str, *, is_split: bool
 ) -> None:
-    compiler = Compiler(num_threads=1)
-    eager = only().compile(module, [images]).placement
-    engine = Engine(backend=eager.engines[0].backend, positions=tuple(at for e in eager.engines for at in e.positions))
-    backend = next(each for each in compiler.libraries.installed() if each.name == name)
-    half = len(engine.positions) // 2 if is_split else len(engine.positions)
-    engines = tuple(
-        Engine(backend=backend, positions=some) for some in (engine.positions[:half], engine.positions[half:]) if some
-    )
-    placement = BackendPlacement(engines=engines, constants=eager.constants)
-    compiled = compiler.compile(module, [images], placement=placement)
+    compiled = on(name, module, images, num_engines=2 if is_split else 1)
     other = torch.randn(images.shape, generator=torch.Generator().manual_seed(2))
     for given in (images, other, images):
         close(compiled(given), module(given))
 
 
+@pytest.mark.parametrize(
+    ("name", "least", "most"),
+    [
+        ("headway", 0.0, 1e-5),
+        ("headway-bfloat16", 1e-5, 1e-2),
+        ("headway-int8", 1e-5, 2e-2),
+        ("eager-bfloat16", 0.0, 1e-2),  # exact where a processor lacks the instructions
+        ("openvino-bfloat16", 0.0, 1e-2),
+        ("onnxruntime-int8", 1e-5, 2e-2),
+    ],
+)
+def test_a_variant_is_as_wrong_as_its_precision(name: str, least: float, most: float) -> None:
+    torch.manual_seed(5)
+    module = nn.Sequential(nn.Linear(64, 96), nn.GELU(), nn.Linear(96, 32)).eval()
+    rows = torch.randn(5, 64)
+    compiled = on(name, module, rows)
+    with torch.no_grad():
+        expected = module(rows)
+        found = compiled(rows)
+        assert isinstance(found, torch.Tensor)
+        assert found.dtype == torch.float32
+        assert least <= float((found - expected).abs().max() / expected.abs().max()) <= most
+        torch.testing.assert_close(module(rows), expected, rtol=0, atol=0)  # torch itself computes as before
+
+
+def test_a_library_without_anything_to_do_says_so(module: nn.Module, images: torch.Tensor) -> None:
+    convolutions = nn.Sequential(nn.Conv2d(3, 4, 3), nn.ReLU()).eval()
+    compiler = only("headway")
+    compiled = compiler.compile(convolutions, [images])
+    assert compiled.plan is not None
+    assert any("headway does not run the whole" in reason for reason in compiled.plan.dropped)
+    assert any("no product with a constant weight" in reason for reason in compiled.plan.dropped)
+
+
 def only(*names: str) -> Compiler:
     compiler = Compiler(num_threads=1, generations=1)
-    for name in ("inductor", "onnxruntime", "openvino"):
+    for name in ("inductor", "onnxruntime", "openvino", "headway"):
         if name not in names:
             compiler.libraries.remove(name)
     return compiler
 
 
 def test_results_outlive_the_next_call(module: nn.Module, images: torch.Tensor) -> None:
-    compiled = only("openvino").compile(module, [images])
+    compiled = on("openvino", module, images)
     first = compiled(images)
     kept = [given.clone() for given in first]
     compiled(images * 2)

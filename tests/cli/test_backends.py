@@ -10,7 +10,7 @@ from headway.cli.backends.command import offered
 from headway.cli.backends.figure import draw_backends
 from headway.cli.backends.view import answer_view, explanation
 from headway.core.backend import Backend, BackendPlacement, Engine
-from headway.core.backend_search import BackendAnswer, BackendPlan, PlannedEngine
+from headway.core.backend_search import BackendAnswer, BackendPlan, Finalist, PlannedEngine
 from headway.core.errors import InvalidArgumentError
 from headway.core.graph import Graph, Operator, OperatorKind, TensorRole, TensorSpec
 
@@ -32,6 +32,7 @@ PLAN = BackendPlan(
     op_level_s=1.2e-3,
     single={"eager": 5e-3},
     deviation=2e-6,
+    contest=(Finalist(name="the choice", seconds=1.1e-3, least_s=1e-3, num_runs=20, num_contended=3),),
     dropped=("openvino does not run the whole: no such operator",),
 )
 
@@ -41,6 +42,7 @@ def test_it_says_why_each_group_is_where_it_is() -> None:
         "Of the backends that run all of m eager is the fastest, 5.0 ms.",
         "The choice takes 1.1 ms, and is wrong by 2.0e-06 at most.",
         "The sum of the best kernels is 2.1 ms; run one after the other they took 1.2 ms.",
+        "In the final the choice took 1.1 ms in the median of 20 runs, 1.0 ms at least; 3 were contended and dropped.",
         "2 operators, a to b on openvino take 1.0 ms, by kernels 2.0 ms. The same kernels elsewhere: eager 5.0 ms.",
         "c on eager take 100 us. No other backend runs all of their kernels.",
         "openvino does not run the whole: no such operator.",
@@ -81,12 +83,13 @@ def chain(*names: str) -> Graph:
 def test_bfloat16_is_offered_where_the_error_allows_it() -> None:
     assert {each.precision for each in offered("", max_error=1e-4)} == {"float32"}
     assert {each.precision for each in offered("openvino", max_error=1e-2)} == {"float32", "bfloat16"}
+    assert {each.precision for each in offered("headway", max_error=1e-2)} == {"float32", "bfloat16", "int8"}
 
 
 def test_a_backend_that_is_not_there_is_refused_with_what_is() -> None:
     with pytest.raises(InvalidArgumentError, match="The backend 'tensorrt' is not installed") as refused:
         offered("eager,tensorrt", max_error=1e-4)
-    assert "Installed are eager, inductor, onnxruntime, openvino" in refused.value.hint
+    assert "Installed are eager, headway, inductor, onnxruntime, openvino" in refused.value.hint
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,8 @@ from headway.core.backend import EAGER, Backend, BackendKind
 
 FLOAT32 = "float32"
 BFLOAT16 = "bfloat16"
+INT8 = "int8"
+"""Of weights; what they are multiplied with is float32, bfloat16 or rounded too, as the library has it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,10 +42,12 @@ class BackendPackage:
 
 
 BUILT_IN = (
-    BackendPackage(name=EAGER, package="torch", kind=BackendKind.OPERATORS),
-    BackendPackage(name="inductor", package="torch"),
-    BackendPackage(name="onnxruntime", package="onnxruntime"),
+    BackendPackage(name=EAGER, package="torch", kind=BackendKind.OPERATORS, precisions=(FLOAT32, BFLOAT16)),
+    BackendPackage(name="inductor", package="torch", precisions=(FLOAT32, BFLOAT16)),
+    BackendPackage(name="onnxruntime", package="onnxruntime", precisions=(FLOAT32, INT8)),
     BackendPackage(name="openvino", package="openvino", precisions=(FLOAT32, BFLOAT16)),
+    BackendPackage(name="headway", package="headway", kind=BackendKind.OPERATORS, precisions=(FLOAT32, BFLOAT16, INT8)),
+    BackendPackage(name="tensorrt", package="torch-tensorrt"),
 )
 """The libraries that Headway has an adapter for."""
 

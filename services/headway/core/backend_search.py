@@ -1,19 +1,23 @@
 """The search for the best backends of a model: a dialogue. Whoever measures tells what is known, and the search answers
 with what it wants to know next, or with its choice."""
 
+import json
 from dataclasses import dataclass, field, replace
 
 from headway.core.backend import Backend, BackendPlacement, Engine
 from headway.core.errors import InvalidArgumentError
 from headway.core.graph import Graph, TensorRole
 from headway.core.model_profile import Cost
-from headway.core.program import Program
+from headway.core.program import REFERENCE, Instruction, Program, Value
 from headway.core.program_parts import ProgramParts
 
 GRAPH, PROGRAM = "graph", "program"
 """Names of the files that go beside the request."""
 MAX_ERROR = 1e-4
 """What float32 may differ by between libraries, as a share of the largest value."""
+_ROW = Value(shape=(1, 64), stride=(64, 1), dtype="float32")
+_MATRIX = Value(shape=(64, 64), stride=(64, 1), dtype="float32")
+_PROBED = "aten.mm.default"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,7 +45,7 @@ class BackendSearch:
         if self.max_error <= 0:
             raise InvalidArgumentError(
                 f"max_error must be above 0, not {self.max_error}.",
-                hint="1e-4 is float32's, 1e-2 allows bfloat16.",
+                hint="1e-4 is float32's, 1e-2 allows bfloat16 and int8.",
                 field="max_error",
             )
         if not self.backends:
@@ -54,15 +58,17 @@ class Candidate:
 
     Attributes:
         label: for people.
-        engines: of the whole program; or one, of operators as a program of their own.
+        engines: of the whole program, or of the probe; or one, of operators as a program of their own.
         is_whole: whether it is the whole program.
         trial: as of the placement.
+        is_probe: whether it is of `probe`, and not of the model at all.
     """
 
     label: str
     engines: tuple[Engine, ...]
     is_whole: bool = False
     trial: int = 0
+    is_probe: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,6 +90,23 @@ class PlannedEngine:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Finalist:
+    """One of the last, timed in turns with the others, each in a process of its own.
+
+    Attributes:
+        name: of the backend that runs all, or 'the choice' of several engines.
+        seconds, least_s: median and minimum of the runs that count.
+        num_runs, num_contended: runs that count, and those that were dropped, as something else had the machine.
+    """
+
+    name: str
+    seconds: float
+    least_s: float
+    num_runs: int
+    num_contended: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class BackendPlan:
     """A choice.
 
@@ -94,6 +117,8 @@ class BackendPlan:
         op_level_s: the op-level placement, measured.
         single: seconds of each backend that runs the whole, by name.
         deviation: of the choice, as a share of the largest value.
+        contest: the final; empty where nothing else came near.
+        switch_s: context switch by backend, measured: what a kernel adds where another backend ran before.
         dropped: backends that were not used anywhere, and why.
         num_measured: placed programs that the choice rests on.
         search_s: seconds that the searches took, without measuring.
@@ -108,6 +133,8 @@ class BackendPlan:
     op_level_s: float | None = None
     single: dict[str, float] = field(default_factory=dict)
     deviation: float = 0.0
+    contest: tuple[Finalist, ...] = ()
+    switch_s: dict[str, float] = field(default_factory=dict)
     dropped: tuple[str, ...] = ()
     num_measured: int = 0
     search_s: float = 0.0
@@ -120,6 +147,21 @@ class BackendAnswer:
     phase: str = ""
     wanted: tuple[Candidate, ...] = ()
     plan: BackendPlan | None = None
+
+
+def probe(length: int) -> Program:
+    """A chain of products that are next to nothing, so that calling them is what takes time: of a row with one constant
+    matrix, its second input, over and over."""
+    rows = (0, *range(2, length + 1))
+    instructions = tuple(
+        Instruction(
+            target=_PROBED,
+            arguments=json.dumps({"args": [{REFERENCE: row}, {REFERENCE: 1}], "kwargs": {}}),
+            results=(_ROW,),
+        )
+        for row in rows
+    )
+    return Program(inputs=(_ROW, _MATRIX), instructions=instructions, results=(length + 1,))
 
 
 class CandidatePrograms:
@@ -135,6 +177,9 @@ class CandidatePrograms:
 
     def program(self, candidate: Candidate) -> Program:
         """The placed program that is to be timed."""
+        if candidate.is_probe:
+            placement = BackendPlacement(engines=candidate.engines, constants=(1,))
+            return replace(probe(sum(len(engine.positions) for engine in candidate.engines)), placement=placement)
         if candidate.is_whole:
             placement = BackendPlacement(engines=candidate.engines, constants=self.constants, trial=candidate.trial)
             return replace(self.parts.program, placement=placement)

@@ -18,6 +18,7 @@ class Measurement:
         measurement_id: names program, hardware and versions.
         name: what was measured, for people.
         deviation: of a placed program, by how much its results differ from torch's, as a share of the largest.
+        least_s, num_contended: as of the timing.
     """
 
     measurement_id: str
@@ -28,6 +29,8 @@ class Measurement:
     num_repeats: int
     measured_at_s: float
     deviation: float = 0.0
+    least_s: float = 0.0
+    num_contended: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,7 +40,7 @@ class Cost:
     Attributes:
         provenance: how the cost came to be known; None where it is not known, and `note` says why.
         note: why the cost is not known, or was estimated.
-        deviation: as of the measurement.
+        deviation, least_s, num_repeats, num_contended: as of the measurement.
     """
 
     seconds: float = 0.0
@@ -45,6 +48,9 @@ class Cost:
     relative_error: float = 0.0
     note: str = ""
     deviation: float = 0.0
+    least_s: float = 0.0
+    num_repeats: int = 0
+    num_contended: int = 0
 
     @property
     def is_known(self) -> bool:

@@ -33,6 +33,9 @@ class Timing:
     Attributes:
         number: of the program in its order.
         relative_error: the median distance of the repeats from their median, as a share of it.
+        num_repeats: runs that the median is of.
+        least_s: of those runs the quickest; 0 where nobody asked.
+        num_contended: runs that were dropped, as something else had the machine.
         fault: why there is no time; empty where there is one.
         deviation: of a placed program, by how much its results differ from torch's, as a share of the largest.
     """
@@ -43,6 +46,8 @@ class Timing:
     num_repeats: int = 0
     fault: str = ""
     deviation: float = 0.0
+    least_s: float = 0.0
+    num_contended: int = 0
 
 
 def check_share(share: float) -> None:

@@ -23,7 +23,7 @@ def random_kernels(network: Network, seed: int) -> list[Kernel]:
             is_offered = generator.random() < 0.5 or (len(operators) == 1 and backend == BACKENDS[0])
             if is_offered:
                 seconds = generator.uniform(0.5, 1.0) * len(operators) ** 0.8
-                kernels.append(Kernel(operators, backend, seconds))
+                kernels.append(Kernel(operators, backend, seconds, switch_s=generator.uniform(0.0, 0.2)))
     return kernels
 
 
@@ -43,27 +43,27 @@ def test_no_cover_is_cheaper(first_seed: int) -> None:
     for seed in range(first_seed, first_seed + 20):
         network = Network(random_graph(seed))
         kernels = random_kernels(network, seed)
-        found = place(network, kernels, switch_s=0.1)
+        found = place(network, kernels)
         check_is_cover(network, found)
         everything = frozenset(range(len(network.graph.operators)))
-        best_s = min(sum(each.seconds + 0.1 for each in cover) for cover in covers(kernels, everything))
+        best_s = min(sum(each.cost_s for each in cover) for cover in covers(kernels, everything))
         assert found.seconds == pytest.approx(best_s)
-        assert sum(each.seconds + 0.1 for each in found.kernels) == pytest.approx(found.seconds)
+        assert sum(each.cost_s for each in found.kernels) == pytest.approx(found.seconds)
 
 
 def test_an_operator_that_nothing_runs_is_named() -> None:
     network = Network(make_graph([[], [0], [1]]))
     kernels = [Kernel(frozenset({at}), BACKENDS[0], 1.0) for at in (0, 2)]
     with pytest.raises(FailedPreconditionError, match=r"No backend runs op1 \(aten\.relu\.default\)"):
-        place(network, kernels, switch_s=0.0)
+        place(network, kernels)
 
 
 def test_a_dear_switch_makes_kernels_larger() -> None:
     network = Network(make_graph([[], [0]]))
-    kernels = [Kernel(frozenset({at}), BACKENDS[0], 1.0) for at in (0, 1)]
-    kernels.append(Kernel(frozenset({0, 1}), BACKENDS[1], 2.5))
-    assert len(place(network, kernels, switch_s=0.1).kernels) == 2
-    assert len(place(network, kernels, switch_s=1.0).kernels) == 1
+    for switch_s, count in ((0.1, 2), (1.0, 1)):
+        kernels = [Kernel(frozenset({at}), BACKENDS[0], 1.0, switch_s) for at in (0, 1)]
+        kernels.append(Kernel(frozenset({0, 1}), BACKENDS[1], 2.5, switch_s))
+        assert len(place(network, kernels).kernels) == count
 
 
 @pytest.mark.parametrize("first_seed", range(0, 200, 20))
@@ -71,7 +71,7 @@ def test_engines_run_everything_once_without_cycles(first_seed: int) -> None:
     for seed in range(first_seed, first_seed + 20):
         network = Network(random_graph(seed))
         generator = random.Random(seed)
-        cover = place(network, random_kernels(network, seed), switch_s=0.1)
+        cover = place(network, random_kernels(network, seed))
         choices = [(each.operators, generator.choice(BACKENDS)) for each in cover.kernels]
         engines = merged(network, choices)
         backend_of = {at: backend for operators, backend in choices for at in operators}

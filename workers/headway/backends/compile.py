@@ -34,7 +34,9 @@ _MEMORY_BYTES = 1 << 40
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Captured:
+class CapturedModule:
+    """A module's graph, the program that runs it again, and the tensors of all that program's inputs."""
+
     graph: Graph
     program: Program
     tensors: tuple[torch.Tensor, ...]
@@ -117,7 +119,7 @@ class Compiler:
             InvalidArgumentError: the module can't be captured.
             FailedPreconditionError: no backend runs it within the error.
         """
-        captured = _capture(module, example_inputs)
+        captured = capture_module(module, example_inputs)
         if placement is not None:
             try:
                 return self._compiled(module, captured, example_inputs, placement, None)
@@ -126,7 +128,7 @@ class Compiler:
         plan = self._plan(type(module).__name__, captured)
         return self._compiled(module, captured, example_inputs, plan.placement, plan)
 
-    def _plan(self, name: str, captured: _Captured) -> BackendPlan:
+    def _plan(self, name: str, captured: CapturedModule) -> BackendPlan:
         programs = CandidatePrograms(captured.graph, captured.program)
         contest = Contest(
             captured.tensors[0].device,
@@ -152,7 +154,7 @@ class Compiler:
     def _compiled(
         self,
         module: nn.Module,
-        captured: _Captured,
+        captured: CapturedModule,
         inputs: Sequence[torch.Tensor],
         placement: BackendPlacement,
         plan: BackendPlan | None,
@@ -175,10 +177,11 @@ def compile(  # noqa: A001 - as torch has it
     return compiler.compile(module, example_inputs, placement=placement)
 
 
-def _capture(module: nn.Module, inputs: Sequence[torch.Tensor]) -> _Captured:
+def capture_module(module: nn.Module, inputs: Sequence[torch.Tensor]) -> CapturedModule:
+    """Captures a module's forward pass; InvalidArgumentError where that can't be."""
     traced = trace(copy.deepcopy(module), inputs, train=False, report=lambda _: None)
     graph = build_graph(traced, name=type(module).__name__, is_training=False, batch=inputs[0].shape[0])
-    return _Captured(graph=graph, program=build_program(traced), tensors=_tensors(traced, module, inputs))
+    return CapturedModule(graph=graph, program=build_program(traced), tensors=_tensors(traced, module, inputs))
 
 
 def _tensors(traced: Trace, module: nn.Module, inputs: Sequence[torch.Tensor]) -> tuple[torch.Tensor, ...]:

@@ -1,43 +1,98 @@
 """Times the same work on several backends in turns, so that what else the machine does strikes all alike, and checks
 each against torch."""
 
-import math
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from statistics import median
+from typing import Protocol
 
 import torch
 
+from headway.backends.contestant.course import Contestant, Course
+from headway.backends.contestant.entry import Entry
+from headway.backends.contestant.process import ContestantProcess
 from headway.backends.device import fault_of, free_bytes
-from headway.backends.inputs import make_signed_input
 from headway.backends.libraries import Libraries
-from headway.backends.placed import PlacedModule, build_placed
 from headway.core.program import Program
 from headway.core.timing import Timing
-from headway.programs.module import build_module
 
-_SEED = 42
 _MOST = 8
 _COPIES = 3
 """How often a backend may hold the weights: as it was given them, folded, and packed."""
 _WARM_UP = 2
-_MIN_ROUNDS = 5
-_MAX_ROUNDS = 40
-_ENOUGH_S = 0.3
-_LONG_S = 10.0
-_EVICTED_BYTES = 32 << 20
-"""More than a core's own caches. A model's weights lie in what all cores share, or in memory, when it comes to them."""
 _QUIET = 1.25
 """A run that takes so much longer than the quickest was not alone, and does not count."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Length:
+    """How long a contest is.
+
+    Attributes:
+        min_runs, max_runs: of each contestant; of the least, that were not contended.
+        enough_s, long_s: seconds for each contestant after which it may end, and ends with what it has.
+    """
+
+    min_runs: int
+    max_runs: int
+    enough_s: float
+    long_s: float
+
+
+HEATS = Length(min_runs=5, max_runs=40, enough_s=0.3, long_s=10.0)
+FINAL = Length(min_runs=20, max_runs=80, enough_s=1.0, long_s=30.0)
+
+
+class Running(Protocol):
+    """What takes part, in this process or in one of its own."""
+
+    @property
+    def deviation(self) -> float:
+        """By how much its results differ from torch's."""
+
+    def run_s(self) -> float:
+        """Runs once; its seconds."""
+
+    def close(self) -> None:
+        """Frees what it holds."""
+
+
 @dataclass(slots=True)
-class _Candidate:
-    run: PlacedModule | None = None
-    timing: Timing | None = None
+class Lane:
+    """A contestant and its runs; where it failed, why.
+
+    Attributes:
+        timings_s: of its runs after those that warm up.
+    """
+
+    running: Running | None = None
     deviation: float = 0.0
+    fault: str = ""
     timings_s: list[float] = field(default_factory=list)
+
+    @property
+    def quiet_s(self) -> list[float]:
+        """Runs that were not contended."""
+        least_s = min(self.timings_s, default=0.0)
+        return [timing_s for timing_s in self.timings_s if timing_s <= _QUIET * least_s]
+
+    def timing(self, number: int) -> Timing:
+        quiet_s = self.quiet_s
+        if self.fault or not quiet_s:
+            return Timing(number=number, fault=self.fault or "it was never its turn")
+        middle_s = median(quiet_s)
+        spread = median(abs(timing_s - middle_s) for timing_s in quiet_s) / middle_s
+        return Timing(
+            number=number,
+            seconds=middle_s,
+            relative_error=spread,
+            num_repeats=len(quiet_s),
+            deviation=self.deviation,
+            least_s=min(quiet_s),
+            num_contended=len(self.timings_s) - len(quiet_s),
+        )
 
 
 def rounds(programs: Sequence[Program]) -> Iterator[tuple[int, list[Program]]]:
@@ -60,17 +115,17 @@ class Contest:
 
     Args:
         memory_bytes: what they may take together, if as much is free.
-        libraries: that are known; by default the built-in ones.
+        libraries: that are known, also to nobody but this process; by default the built-in ones. With those, finalists
+            (`BackendPlacement.trial`) have a process each.
     """
 
     def __init__(
         self, device: torch.device, *, memory_bytes: int, num_threads: int, libraries: Libraries | None = None
     ) -> None:
-        self._libraries = libraries or Libraries()
+        self._libraries = libraries
         self._device = device
         self._memory_bytes = memory_bytes
         self._num_threads = num_threads
-        self._evicted = torch.zeros(_EVICTED_BYTES, dtype=torch.uint8, device=device)
         torch.backends.cudnn.allow_tf32 = False  # of which torch alone makes use in float32, and is wrong by 1e-3 then
 
     def all_times(self, programs: Sequence[Program]) -> list[Timing]:
@@ -83,107 +138,75 @@ class Contest:
         size = max(1, min(len(programs), room))
         timings = []
         for start in range(0, len(programs), size):
-            timings += self._times_together(programs[start : start + size], first=first + start)
+            lanes = self._run_together(programs[start : start + size])
+            timings += [lane.timing(first + start + number) for number, lane in enumerate(lanes)]
         return timings
 
     @torch.no_grad()
-    def _times_together(self, programs: Sequence[Program], *, first: int) -> list[Timing]:
-        tensors = self._tensors(programs[0])
+    def _run_together(self, programs: Sequence[Program]) -> list[Lane]:
+        is_final = any(program.placement is not None and program.placement.trial for program in programs)
+        with ExitStack() as stack:
+            if is_final and self._libraries is None:
+                lanes = [self._apart(program) for program in programs]
+            else:
+                lanes = self._here(programs, self._libraries or Libraries())
+            for lane in lanes:
+                if lane.running is not None:
+                    stack.callback(lane.running.close)
+            _settle(lanes)
+            run_lanes(lanes, FINAL if is_final else HEATS)
+        return lanes
+
+    def _apart(self, program: Program) -> Lane:
+        entry = Entry(program=program, device=self._device.type, num_threads=self._num_threads)
+        return Lane(ContestantProcess(entry))
+
+    def _here(self, programs: Sequence[Program], libraries: Libraries) -> list[Lane]:
         try:
-            expected = build_module(replace(programs[0], placement=None), self._device)(*tensors)
+            course = Course(programs[0], self._device)
         except Exception as error:  # noqa: BLE001 - whatever an operator raises
-            fault = f"torch itself can't run it: {fault_of(error)}"
-            return [Timing(number=first + number, fault=fault) for number in range(len(programs))]
-        placement = programs[0].placement
-        assert placement is not None
-        fixed = set(placement.constants)
-        inputs = [tensor for number, tensor in enumerate(tensors) if number not in fixed]
-        candidates = [
-            self._candidate(program, tensors, inputs, expected, number=first + number)
-            for number, program in enumerate(programs)
-        ]
-        # A model reads each weight once, so that none is in a core's cache; a kernel's have to be made to leave it.
-        evicts = bool(programs[0].weight_bytes) and not programs[0].names
-        self._run(candidates, inputs, evicts=evicts)
-        return [_timing(candidate, first + number) for number, candidate in enumerate(candidates)]
+            return [Lane(fault=f"torch itself can't run it: {fault_of(error)}") for _ in programs]
+        return [self._in_course(program, course, libraries) for program in programs]
 
-    def _tensors(self, program: Program) -> list[torch.Tensor]:
-        generator = torch.Generator(self._device).manual_seed(_SEED)
-        placement = program.placement
-        assert placement is not None
-        return [
-            make_signed_input(
-                value, is_constant=number in placement.constants, device=self._device, generator=generator
-            )
-            for number, value in enumerate(program.inputs)
-        ]
+    def _in_course(self, program: Program, course: Course, libraries: Libraries) -> Lane:
+        lane = Lane()
+        with _watched(lane):
+            lane.running = Contestant(program, course, libraries=libraries, num_threads=self._num_threads)
+        return lane
 
-    def _candidate(
-        self,
-        program: Program,
-        tensors: Sequence[torch.Tensor],
-        inputs: Sequence[torch.Tensor],
-        expected: Sequence[torch.Tensor],
-        *,
-        number: int,
-    ) -> _Candidate:
-        try:
-            run = build_placed(program, tensors, libraries=self._libraries, num_threads=self._num_threads)
-            deviation = max((_deviation(*pair) for pair in zip(run(*inputs), expected, strict=True)), default=0.0)
-        except Exception as error:  # noqa: BLE001 - whatever a backend raises
-            return _Candidate(timing=Timing(number=number, fault=fault_of(error)))
-        return _Candidate(run=run, deviation=deviation)
 
-    def _run(self, candidates: Sequence[_Candidate], inputs: Sequence[torch.Tensor], *, evicts: bool) -> None:
-        running = [each for each in candidates if each.run is not None]
-        ends_s, gives_up_s = (time.perf_counter() + limit * len(running) for limit in (_ENOUGH_S, _LONG_S))
-        for number in range(_WARM_UP + _MAX_ROUNDS):
-            for each in running[number % len(running) :] + running[: number % len(running)] if running else ():
-                timing_s = self._run_s(each, inputs, evicts=evicts)
+@contextmanager
+def _watched(lane: Lane) -> Iterator[None]:
+    """Makes what a contestant raises its fault."""
+    try:
+        yield
+    except Exception as error:  # noqa: BLE001 - whatever a backend raises
+        lane.fault = fault_of(error)
+
+
+def _settle(lanes: Sequence[Lane]) -> None:
+    """Waits until all are compiled: none computes while others run."""
+    for lane in lanes:
+        if lane.running is not None:
+            with _watched(lane):
+                lane.deviation = lane.running.deviation
+
+
+def run_lanes(lanes: Sequence[Lane], length: Length, *, clock: Callable[[], float] = time.perf_counter) -> None:
+    """Runs all in turns, each first once, until every one has enough runs that count, or it takes too long."""
+    began_s = clock()
+    for number in range(_WARM_UP + length.max_runs):
+        able = [lane for lane in lanes if not lane.fault]
+        if not able:
+            return
+        first = number % len(able)
+        for lane in able[first:] + able[:first]:
+            assert lane.running is not None
+            with _watched(lane):
+                timing_s = lane.running.run_s()
                 if number >= _WARM_UP:
-                    each.timings_s.append(timing_s)
-            now_s = time.perf_counter()
-            is_enough = now_s > ends_s and number >= _WARM_UP + _MIN_ROUNDS
-            if is_enough or (now_s > gives_up_s and number > _WARM_UP):
-                return
-
-    def _run_s(self, candidate: _Candidate, inputs: Sequence[torch.Tensor], *, evicts: bool) -> float:
-        assert candidate.run is not None
-        if evicts:
-            self._evicted.add_(1)
-        self._synchronize()
-        started_s = time.perf_counter()
-        candidate.run(*inputs)
-        self._synchronize()
-        return time.perf_counter() - started_s
-
-    def _synchronize(self) -> None:
-        if self._device.type == "cuda":
-            torch.cuda.synchronize(self._device)
-
-
-def _timing(candidate: _Candidate, number: int) -> Timing:
-    if candidate.timing is not None:
-        return candidate.timing
-    least_s = min(candidate.timings_s)
-    quiet_s = [timing_s for timing_s in candidate.timings_s if timing_s <= _QUIET * least_s]
-    middle_s = median(quiet_s)
-    spread = median(abs(timing_s - middle_s) for timing_s in quiet_s) / middle_s
-    return Timing(
-        number=number, seconds=middle_s, relative_error=spread, num_repeats=len(quiet_s), deviation=candidate.deviation
-    )
-
-
-def _deviation(found: torch.Tensor, expected: torch.Tensor) -> float:
-    """The largest difference, as a share of the largest value; infinite where one is no number."""
-    if found.shape != expected.shape or found.dtype != expected.dtype:
-        return math.inf
-    if not expected.numel():
-        return 0.0
-    if not expected.dtype.is_floating_point:
-        return 0.0 if torch.equal(found, expected) else math.inf
-    largest = float(expected.abs().max())
-    difference = float((found - expected).abs().max())
-    if not math.isfinite(difference):
-        return math.inf
-    return difference / largest if largest else difference
+                    lane.timings_s.append(timing_s)
+        took_s = (clock() - began_s) / len(able)
+        fewest = min((len(lane.quiet_s) for lane in able), default=0)
+        if fewest and (took_s > length.long_s or (took_s > length.enough_s and fewest >= length.min_runs)):
+            return

@@ -5,11 +5,15 @@ from pathlib import Path
 import psutil
 import torch
 
+from headway.core.errors import HeadwayError
+
 _CACHE_BYTES = 32 << 20
 
 
 def fault_of(error: Exception) -> str:
     """What an operator or a backend raised, in a line."""
+    if isinstance(error, HeadwayError):
+        return error.message
     reason = next(iter(str(error).strip().splitlines()), "")
     return f"{type(error).__name__}: {reason}"
 

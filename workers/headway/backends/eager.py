@@ -6,6 +6,7 @@ import torch
 from torch import fx
 
 from headway.backends.library import CompileOptions, Run
+from headway.backends.precision import with_precision
 
 
 class Eager:
@@ -13,6 +14,6 @@ class Eager:
         self,
         module: fx.GraphModule,
         inputs: Sequence[torch.Tensor],  # noqa: ARG002 - it takes whatever comes
-        options: CompileOptions,  # noqa: ARG002 - threads are the process's
+        options: CompileOptions,
     ) -> Run:
-        return module.forward
+        return with_precision(module.forward, options)

@@ -6,17 +6,14 @@ import torch
 from torch import fx
 
 from headway.backends.library import CompileOptions, Run
+from headway.backends.precision import with_precision
 
 
 class Inductor:
-    def compile(
-        self,
-        module: fx.GraphModule,
-        inputs: Sequence[torch.Tensor],
-        options: CompileOptions,  # noqa: ARG002 - threads are the process's
-    ) -> Run:
+    def compile(self, module: fx.GraphModule, inputs: Sequence[torch.Tensor], options: CompileOptions) -> Run:
         """Compiles at once: shapes are fixed, as a second engine of the same code would lose its packed weights."""
-        run: Run = torch.compile(module, fullgraph=True, dynamic=False, options={"freezing": True})
+        compiled: Run = torch.compile(module, fullgraph=True, dynamic=False, options={"freezing": True})
+        run = with_precision(compiled, options)
         with torch.no_grad():
             run(*inputs)
         return run

@@ -3,10 +3,12 @@
 from collections.abc import Callable
 
 from headway.backends.eager import Eager
+from headway.backends.headway_kernels import HeadwayKernels
 from headway.backends.inductor import Inductor
 from headway.backends.library import Library
 from headway.backends.onnx_runtime import OnnxRuntime
 from headway.backends.openvino import OpenVino
+from headway.backends.tensorrt import TensorRt
 from headway.core.backend import EAGER, Backend
 from headway.core.backend_package import BUILT_IN, BackendPackage, installed_backends
 from headway.core.errors import FailedPreconditionError, InvalidArgumentError
@@ -16,6 +18,8 @@ _ADAPTERS: dict[str, Callable[[], Library]] = {
     "inductor": Inductor,
     "onnxruntime": OnnxRuntime,
     "openvino": OpenVino,
+    "headway": HeadwayKernels,
+    "tensorrt": TensorRt,
 }
 
 

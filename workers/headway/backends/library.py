@@ -16,7 +16,7 @@ class CompileOptions:
     """How to compile an engine.
 
     Attributes:
-        precision: what products are computed in: 'float32' or 'bfloat16'.
+        precision: what products are computed in: 'float32', 'bfloat16', or 'int8' for weights that are rounded to it.
         num_threads: threads of one run.
     """
 

@@ -21,7 +21,8 @@ class OnnxRuntime:
         settings.inter_op_num_threads = 1
         settings.log_severity_level = 3
         settings.add_session_config_entry("session.intra_op.allow_spinning", "0")  # it would slow the next engine
-        session = onnxruntime.InferenceSession(_exported(module, inputs), settings, providers=["CPUExecutionProvider"])
+        model = _exported(module, inputs, options.precision)
+        session = onnxruntime.InferenceSession(model, settings, providers=["CPUExecutionProvider"])
         specs = [torch.empty_like(given, memory_format=torch.contiguous_format) for given in _outputs(module, inputs)]
         names = [given.name for given in session.get_inputs()]
         results = [given.name for given in session.get_outputs()]
@@ -41,13 +42,29 @@ class OnnxRuntime:
         return run
 
 
-def _exported(module: fx.GraphModule, inputs: Sequence[torch.Tensor]) -> bytes:
+def _exported(module: fx.GraphModule, inputs: Sequence[torch.Tensor], precision: str) -> bytes:
     names = [f"input_{number}" for number in range(len(inputs))]
     with warnings.catch_warnings(), torch.no_grad(), tempfile.TemporaryDirectory() as directory:
         warnings.simplefilter("ignore")  # of torch's own tracing
         path = Path(directory) / "engine.onnx"
         torch.onnx.export(exportable(module), tuple(inputs), path, input_names=names, dynamo=False)
+        if precision == "int8":
+            _quantize(path)
         return path.read_bytes()
+
+
+def _quantize(path: Path) -> None:
+    """Rounds the weights of products to int8, each column by itself; their inputs are rounded as they come.
+
+    Raises:
+        ValueError: there is no product with a constant weight.
+    """
+    import onnx
+    from onnxruntime.quantization import QuantType, quantize_dynamic
+
+    quantize_dynamic(path, path, op_types_to_quantize=["MatMul"], per_channel=True, weight_type=QuantType.QInt8)
+    if not any(node.op_type == "MatMulInteger" for node in onnx.load(path).graph.node):
+        raise ValueError("there is no product with a constant weight, which is what is rounded to int8")
 
 
 def _outputs(module: fx.GraphModule, inputs: Sequence[torch.Tensor]) -> tuple[torch.Tensor, ...]:

@@ -16,7 +16,7 @@ from headway.cli.options import AsJson, StateDir
 from headway.cli.placement.options import TimeLimit
 from headway.cli.profile_measure import MeasureOptions
 from headway.core.backend import Backend
-from headway.core.backend_package import BFLOAT16, installed_backends
+from headway.core.backend_package import FLOAT32, installed_backends
 from headway.core.backend_search import MAX_ERROR, BackendSearch
 from headway.core.capture import CaptureRequest
 from headway.core.errors import InvalidArgumentError
@@ -32,7 +32,7 @@ def plan_backends(
     ] = "",
     max_error: Annotated[
         float,
-        typer.Option(help="By how much results may differ from torch's, of the largest. 1e-2 allows bfloat16."),
+        typer.Option(help="By how much results may differ from torch's, of the largest. 1e-2 allows bfloat16, int8."),
     ] = MAX_ERROR,
     generations: Annotated[int, typer.Option(help="Of the search over whole placements; 0 for none.", min=0)] = 3,
     population: Annotated[int, typer.Option(help="Placements of a generation.", min=1)] = 6,
@@ -92,7 +92,7 @@ def plan_backends(
 
 
 def offered(names: str, *, max_error: float) -> tuple[Backend, ...]:
-    """The installed backends of these names, all for none; bfloat16 where the error allows more than float32's.
+    """The installed backends of these names, all for none; bfloat16 and int8 where the error is above float32's.
 
     Raises:
         InvalidArgumentError: one is not installed; says how to get it.
@@ -109,7 +109,7 @@ def offered(names: str, *, max_error: float) -> tuple[Backend, ...]:
     return tuple(
         backend
         for backend in installed
-        if (not wanted or backend.name in wanted) and (backend.precision != BFLOAT16 or max_error > MAX_ERROR)
+        if (not wanted or backend.name in wanted) and (backend.precision == FLOAT32 or max_error > MAX_ERROR)
     )
 
 

@@ -48,6 +48,12 @@ def explanation(plan: BackendPlan) -> Iterator[str]:
             f"The sum of the best kernels is {format_duration(plan.predicted_s)}; run one after the other they took "
             f"{format_duration(plan.op_level_s)}."
         )
+    for finalist in plan.contest:
+        yield (
+            f"In the final {finalist.name} took {format_duration(finalist.seconds)} in the median of "
+            f"{finalist.num_runs} runs, {format_duration(finalist.least_s)} at least; {finalist.num_contended} were "
+            "contended and dropped."
+        )
     for engine in plan.groups:
         yield _why(engine)
     yield from (f"{reason}." for reason in plan.dropped)

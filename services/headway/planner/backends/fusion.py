@@ -7,6 +7,7 @@ from headway.planner.backends.registry import Registry
 
 _ANCHORS = frozenset({OperatorKind.MATMUL, OperatorKind.BATCHED_MATMUL, OperatorKind.CONVOLUTION})
 _EPILOGUES = frozenset({OperatorKind.ELEMENTWISE, OperatorKind.NORMALIZATION})
+_ACTIVATIONS = frozenset({"aten.relu.default", "aten.gelu.default"})
 _MOST = 8
 
 
@@ -33,10 +34,23 @@ class Epilogues:
         return has_anchor and kinds <= _EPILOGUES and len(group) + len(new) <= _MOST
 
 
+class Products:
+    """A product with an activation behind it: whether its weight is constant shows when it is compiled."""
+
+    def op_rule(self, network: Network, at: int) -> bool:
+        operator = network.operator(at)
+        return operator.kind is OperatorKind.MATMUL or operator.target in _ACTIVATIONS
+
+    def fusion_rule(self, network: Network, group: Operators, source: int, sink: int) -> bool:  # noqa: ARG002
+        is_product = network.operator(source).kind is OperatorKind.MATMUL
+        return is_product and network.operator(sink).target in _ACTIVATIONS
+
+
 def known_fusions() -> Registry:
     """The registry of the backends that come with Headway."""
     registry = Registry()
     registry.add_backend_pattern_rule(EAGER, SingleOperators())
-    for backend in ("inductor", "onnxruntime", "openvino"):
+    for backend in ("inductor", "onnxruntime", "openvino", "tensorrt"):
         registry.add_backend_pattern_rule(backend, Epilogues())
+    registry.add_backend_pattern_rule("headway", Products())
     return registry

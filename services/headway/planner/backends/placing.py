@@ -12,11 +12,21 @@ from headway.planner.backends.network import Network, Operators
 
 @dataclass(frozen=True, slots=True)
 class Kernel:
-    """Operators that a backend runs as one kernel, and its seconds."""
+    """Operators that a backend runs as one kernel.
+
+    Attributes:
+        seconds: by itself.
+        switch_s: context switch, the epsilon of (2.2): what it adds where another backend ran before.
+    """
 
     operators: Operators
     backend: Backend
     seconds: float
+    switch_s: float = 0.0
+
+    @property
+    def cost_s(self) -> float:
+        return self.seconds + self.switch_s
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,16 +46,13 @@ class _State(NamedTuple):
     before: "_State | None"
 
 
-def place(network: Network, kernels: Iterable[Kernel], *, switch_s: float) -> Cover:
+def place(network: Network, kernels: Iterable[Kernel]) -> Cover:
     """The cheapest cover, by equations (2.3) and (2.4).
 
     Operators are visited in post-order, the frontier node with the lowest depth first. All readers of one are covered
     when it is visited, so that whatever covers it has it as its sink. A state is the set of the operators that are
     covered beyond that one, which makes subgraphs with the same future one state. On a chain that is one state;
     branches add as many as kernels reach past each other.
-
-    Args:
-        switch_s: context switch, the epsilon of (2.2): seconds that each kernel adds.
 
     Raises:
         FailedPreconditionError: there is no kernel for an operator; names it.
@@ -61,7 +68,7 @@ def place(network: Network, kernels: Iterable[Kernel], *, switch_s: float) -> Co
                 continue
             for mask, kernel in by_sink[number]:
                 if not covered & mask:
-                    cost_s = state.seconds + kernel.seconds + switch_s
+                    cost_s = state.seconds + kernel.cost_s
                     _keep(following, (covered | mask) >> 1, _State(cost_s, kernel, state))
         if not following:
             raise FailedPreconditionError(
@@ -76,7 +83,7 @@ def place(network: Network, kernels: Iterable[Kernel], *, switch_s: float) -> Co
 def cheapest(kernels: Iterable[Kernel]) -> list[Kernel]:
     """Of each set of operators the backend that is fastest; of equal ones the first by name."""
     best: dict[Operators, Kernel] = {}
-    for kernel in sorted(kernels, key=lambda each: (each.seconds, str(each.backend))):
+    for kernel in sorted(kernels, key=lambda each: (each.cost_s, str(each.backend))):
         best.setdefault(kernel.operators, kernel)
     return list(best.values())
 

@@ -1,7 +1,7 @@
 """The two-level search (Collage section 2.4) as a dialogue with whoever measures; see `headway.core.backend_search`."""
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import cached_property
 
@@ -12,6 +12,7 @@ from headway.core.backend_search import (
     BackendSearch,
     Candidate,
     CandidatePrograms,
+    Finalist,
     PlannedEngine,
 )
 from headway.core.errors import FailedPreconditionError
@@ -24,9 +25,10 @@ from headway.planner.backends.network import Network, Operators
 from headway.planner.backends.placing import Cover, Kernel, place
 from headway.planner.backends.registry import Registry
 
-SWITCH_S = 3e-6
-"""The context switch of (2.2): what an engine adds when it is called from Python. A kernel's own time has its library's
-part of it."""
+_NEAR = 1.25
+"""A backend that takes so much longer than the best can't win the final."""
+_CHANGES = 4
+"""How often a probe changes to a backend, and back."""
 
 
 def answer(search: BackendSearch, graph: Graph, program: Program, registry: Registry) -> BackendAnswer:
@@ -52,18 +54,17 @@ class _Dialogue:
 
     def answer(self) -> BackendAnswer:
         wholes = [self._single(backend) for backend in self._search.backends]
-        if wanted := self._unknown(wholes):
-            return BackendAnswer(phase="each backend alone", wanted=wanted)
-        if wanted := self._unknown(each for some in self._kernels.values() for each in some.values()):
-            return BackendAnswer(phase="kernels", wanted=wanted)
+        for phase, candidates in self._parts(wholes):
+            if wanted := self._unknown(candidates):
+                return BackendAnswer(phase=phase, wanted=wanted)
         measured: dict[Digits, float] = {}
         while digits := self._evolution.wanted(self._seeds, measured):
             if wanted := self._unknown(self._whole(each) for each in digits):
                 return BackendAnswer(phase="placements", wanted=wanted)
             measured |= {each: self._seconds(self._whole(each)) for each in digits}
         best = self._best([*wholes, *(self._whole(each) for each in measured)])
-        if len(best.engines) > 1:
-            finalists = [replace(each, trial=1) for each in (best, self._fastest(wholes))]
+        finalists = self._finalists(best, wholes)
+        if len(finalists) > 1:
             if wanted := self._unknown(finalists):
                 return BackendAnswer(phase="the final", wanted=wanted)
             timed = [each for each in finalists if self._seconds(each) < math.inf]
@@ -71,6 +72,12 @@ class _Dialogue:
         if len(best.engines) > 1 and (wanted := self._unknown(self._alone(each) for each in best.engines)):
             return BackendAnswer(phase="engines of the best placement", wanted=wanted)
         return BackendAnswer(plan=self._plan(best))
+
+    def _parts(self, wholes: Iterable[Candidate]) -> Iterator[tuple[str, Iterable[Candidate]]]:
+        """What the op-level placement rests on; each phase is of the backends that were right in the one before."""
+        yield "each backend alone", wholes
+        yield "context switches", [each for backend in self._right for each in self._probes(backend)]
+        yield "kernels", [each for some in self._kernels.values() for each in some.values()]
 
     def _unknown(self, candidates: Iterable[Candidate]) -> tuple[Candidate, ...]:
         """Candidates that are not known, equal ones once; none where nothing more can be measured."""
@@ -112,6 +119,36 @@ class _Dialogue:
     def _single(self, backend: Backend) -> Candidate:
         engine = Engine(backend=backend, positions=self._programs.parts.operators)
         return Candidate(label=f"all on {backend}", engines=(engine,), is_whole=True)
+
+    def _finalists(self, best: Candidate, wholes: Sequence[Candidate]) -> list[Candidate]:
+        """The best, the fastest backend, and all backends that are near; alone where there is nobody else."""
+        limit_s = max(_NEAR * self._seconds(best), self._seconds(self._fastest(wholes)))
+        near = [best, *(each for each in wholes if self._seconds(each) <= limit_s < math.inf)]
+        return list({self._hash(each): each for each in (replace(each, trial=1) for each in near)}.values())
+
+    def _probes(self, backend: Backend) -> tuple[Candidate, Candidate, Candidate]:
+        """Alternately on a backend and on another, and one operator on each."""
+        other = self._other(backend)
+        chain = tuple(Engine(backend=other if at % 2 else backend, positions=(at,)) for at in range(2 * _CHANGES))
+        alone = (Engine(backend=each, positions=(0,)) for each in (backend, other))
+        single, single_of_other = (
+            Candidate(label=f"an operator on {engine.backend}", engines=(engine,), is_probe=True) for engine in alone
+        )
+        label = f"changes between {backend} and {other}"
+        return Candidate(label=label, engines=chain, is_probe=True), single, single_of_other
+
+    def _other(self, backend: Backend) -> Backend:
+        """The backend that a probe changes to: torch, where that is offered, and else the next engine of its own."""
+        return next((each for each in self._right if each.name == EAGER), backend)
+
+    def _switch_s(self, backend: Backend) -> float:
+        """The context switch of (2.2): what a kernel of a backend and one of torch take more in turns than each by
+        itself. Nothing where the backend does not run the probe, or that was not measured."""
+        costs = [self._cost(each) for each in self._probes(backend)]
+        if any(cost.note for cost in costs):
+            return 0.0
+        changing_s, single_s, other_s = (cost.seconds for cost in costs)
+        return max(0.0, changing_s / _CHANGES - single_s - other_s)
 
     def _alone(self, engine: Engine) -> Candidate:
         return Candidate(label=f"{len(engine.positions)} operators on {engine.backend}", engines=(engine,))
@@ -157,14 +194,15 @@ class _Dialogue:
         """The op-level placement; None where the kernels that are known don't cover the graph."""
         if set(self._positions) != set(self._programs.parts.operators):
             return None
+        switches_s = {backend: self._switch_s(backend) for backend in self._right}
         known = [
-            Kernel(operators, backend, self._seconds(candidate))
+            Kernel(operators, backend, self._seconds(candidate), switches_s[backend])
             for operators, by_backend in self._kernels.items()
             for backend, candidate in by_backend.items()
             if self._seconds(candidate) < math.inf
         ]
         try:
-            return place(self._network, known, switch_s=SWITCH_S)
+            return place(self._network, known)
         except FailedPreconditionError:
             return None
 
@@ -201,7 +239,7 @@ class _Dialogue:
 
     def _plan(self, best: Candidate) -> BackendPlan:
         singles = {str(each): self._single_s(each) for each in self._search.backends}
-        placement = self._programs.program(best).placement
+        placement = self._programs.program(replace(best, trial=0)).placement
         assert placement is not None
         return BackendPlan(
             model=self._search.model,
@@ -213,9 +251,26 @@ class _Dialogue:
             op_level_s=None if self._cover is None else finite(self._seconds(self._whole(self._seeds[0]))),
             single={name: seconds for name, seconds in singles.items() if seconds < math.inf},
             deviation=self._cost(best).deviation,
+            contest=tuple(self._contest(best)),
+            switch_s={str(backend): self._switch_s(backend) for backend in self._right},
             dropped=self._dropped,
             num_measured=len(self._search.costs),
         )
+
+    def _contest(self, best: Candidate) -> Iterator[Finalist]:
+        """The final's times, the choice's first."""
+        candidates = {} if len(best.engines) == 1 else {"the choice": best}
+        candidates |= {str(each): replace(self._single(each), trial=1) for each in self._search.backends}
+        for name, candidate in candidates.items():
+            cost = self._cost(candidate)
+            if candidate.trial and self._seconds(candidate) < math.inf:
+                yield Finalist(
+                    name=name,
+                    seconds=cost.seconds,
+                    least_s=cost.least_s,
+                    num_runs=cost.num_repeats,
+                    num_contended=cost.num_contended,
+                )
 
     def _single_s(self, backend: Backend) -> float:
         """As timed in the final, where the backend came that far."""
@@ -246,7 +301,8 @@ class _Dialogue:
     def _sum(self, kernels: Iterable[Kernel], backend: Backend) -> float:
         """What kernels take on a backend; infinite where it does not run one of them."""
         known = [self._kernels[kernel.operators].get(backend) for kernel in kernels]
-        return sum(math.inf if each is None else self._seconds(each) + SWITCH_S for each in known)
+        switch_s = self._switch_s(backend)
+        return sum(math.inf if each is None else self._seconds(each) + switch_s for each in known)
 
 
 def finite(seconds: float) -> float | None:

@@ -85,6 +85,8 @@ class JobRun:
                 num_repeats=timing.num_repeats,
                 measured_at_s=time.time(),
                 deviation=timing.deviation,
+                least_s=timing.least_s,
+                num_contended=timing.num_contended,
             )
             await self._store.measurements.put(measurement, measurement.measurement_id)
             self._known[program] = measurement
@@ -111,6 +113,9 @@ class JobRun:
                 provenance=Provenance.MEASURED,
                 relative_error=known.relative_error,
                 deviation=known.deviation,
+                least_s=known.least_s,
+                num_repeats=known.num_repeats,
+                num_contended=known.num_contended,
             )
         note = self._faults[program]
         if (estimated := self._estimates.get(program)) is None:

@@ -1,0 +1,1 @@
+"""Collage's networks on the backends of this machine."""

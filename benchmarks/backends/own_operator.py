@@ -1,0 +1,87 @@
+"""A network with an operator of the user's own in the middle, which no library knows."""
+
+import os
+from dataclasses import replace
+from datetime import UTC, datetime
+
+import torch
+from torch import Tensor, nn
+
+from benchmarks.backends.network import lap
+from benchmarks.backends.row import CHOICE, Row
+from headway.backends.compile import Compiler, capture_module
+from headway.backends.contest import Contest
+from headway.core.backend import BackendPlacement, Engine
+from headway.core.backend_search import CandidatePrograms
+
+NAME = "own-operator"
+_CHANNELS = 128
+
+
+@torch.library.custom_op("headway_benchmark::swirl", mutates_args=())
+def swirl(images: Tensor) -> Tensor:
+    """Turns each row of an image one place further than the one above it."""
+    height, width = images.shape[-2:]
+    places = (torch.arange(width) + torch.arange(height)[:, None]) % width
+    return images.gather(3, places.expand(images.shape)).contiguous()
+
+
+@swirl.register_fake
+def _(images: Tensor) -> Tensor:
+    return torch.empty_like(images)
+
+
+class Swirled(nn.Module):
+    """Convolutions, the operator, convolutions."""
+
+    def __init__(self, *, channels: int = _CHANNELS, depth: int = 6) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.before = _convolutions(3, channels, depth)
+        self.behind = _convolutions(channels, channels, depth)
+
+    def forward(self, images: Tensor) -> Tensor:
+        swirled: Tensor = torch.ops.headway_benchmark.swirl(self.before(images))
+        behind: Tensor = self.behind(swirled)
+        return behind.mean((2, 3))
+
+
+def _convolutions(first: int, channels: int, depth: int) -> nn.Sequential:
+    layers: list[nn.Module] = []
+    for number in range(depth):
+        layers += [nn.Conv2d(first if number == 0 else channels, channels, 3, padding=1, bias=False)]
+        layers += [nn.BatchNorm2d(channels), nn.ReLU()]
+    return nn.Sequential(*layers)
+
+
+def measure_own_operator(*, num_threads: int, module: nn.Module | None = None, size: int = 56) -> Row:
+    """Compiles it, and times the choice beside each backend that runs it whole. All in this process, as another one
+    does not know the operator."""
+    torch.set_num_threads(num_threads)
+    module = (module or Swirled()).eval()
+    images = torch.randn(1, 3, size, size, generator=torch.Generator().manual_seed(1))
+    compiler = Compiler(num_threads=num_threads)
+    compiled = compiler.compile(module, [images])
+    assert compiled.plan is not None
+    captured = capture_module(module, [images])
+    programs = CandidatePrograms(captured.graph, captured.program)
+    placements = {CHOICE: compiled.placement}
+    for backend in compiler.libraries.installed():
+        if backend.precision == "float32":
+            engine = Engine(backend=backend, positions=programs.parts.operators)
+            placements[str(backend)] = BackendPlacement(engines=(engine,), constants=programs.constants)
+    entries = [replace(captured.program, placement=replace(each, trial=1)) for each in placements.values()]
+    contest = Contest(torch.device("cpu"), memory_bytes=8 << 30, num_threads=num_threads, libraries=compiler.libraries)
+    timings = dict(zip(placements, contest.times(entries, first=0), strict=True))
+    return Row(
+        network=NAME,
+        num_threads=num_threads,
+        date=datetime.now(UTC).isoformat(timespec="seconds"),
+        load_average=os.getloadavg()[0],
+        contest={name: lap(timing) for name, timing in timings.items() if not timing.fault},
+        faults={name: timing.fault for name, timing in timings.items() if timing.fault},
+        engines=[str(engine.backend) for engine in compiled.placement.engines],
+        predicted_s=compiled.plan.predicted_s,
+        op_level_s=compiled.plan.op_level_s,
+        num_measured=len(compiler.costs),
+    )
