@@ -4,7 +4,7 @@ from itertools import pairwise
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headway.core.errors import InvalidArgumentError
@@ -75,6 +75,7 @@ def test_reasoning_words_and_calls_are_told_apart(text: str, expected: Read) -> 
     assert read([text]) == expected
 
 
+@settings(max_examples=60, deadline=None)
 @given(text=st.sampled_from([text for text, _ in CASES]), data=st.data())
 def test_it_does_not_matter_where_the_text_is_cut(text: str, data: st.DataObject) -> None:
     cuts = data.draw(st.lists(st.integers(0, len(text)), max_size=12).map(sorted))
@@ -101,6 +102,7 @@ _FRAGMENTS = st.sampled_from(
 )
 
 
+@settings(max_examples=60, deadline=None)
 @given(fragments=st.lists(_FRAGMENTS, max_size=14), is_parallel=st.booleans())
 def test_nor_of_any_text_at_all(fragments: list[str], is_parallel: bool) -> None:
     text = "".join(fragments)

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headway.gateway.openai.response_output import Event, ResponseOutput
@@ -49,6 +49,7 @@ def rebuilt(events: list[Event]) -> list[dict[str, Any]]:
     return items
 
 
+@settings(max_examples=50, deadline=None)
 @given(pieces=answers(), status=st.sampled_from(["completed", "incomplete"]))
 def test_a_client_that_adds_up_the_events_has_the_items(pieces: list[Piece], status: str) -> None:
     output = ResponseOutput()

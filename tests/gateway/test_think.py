@@ -3,7 +3,7 @@
 from itertools import pairwise
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headway.gateway.text.template import ChatTemplate
@@ -61,6 +61,7 @@ def test_reasoning_words_and_calls_are_told_apart(text: str, is_open: bool, expe
     assert read([text], is_open=is_open) == expected
 
 
+@settings(max_examples=60, deadline=None)
 @given(case=st.sampled_from(CASES), data=st.data())
 def test_it_does_not_matter_where_the_text_is_cut(case: tuple[str, bool, Read], data: st.DataObject) -> None:
     text, is_open, _ = case
@@ -69,6 +70,7 @@ def test_it_does_not_matter_where_the_text_is_cut(case: tuple[str, bool, Read], 
     assert read(pieces, is_open=is_open) == read([text], is_open=is_open) == read(list(text), is_open=is_open)
 
 
+@settings(max_examples=60, deadline=None)
 @given(
     fragments=st.lists(st.sampled_from(["<think>", "</think>", "<", " ", "\n", "é", "Hm", CALL]), max_size=10),
     is_open=st.booleans(),

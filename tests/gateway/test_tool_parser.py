@@ -3,7 +3,7 @@
 from itertools import pairwise
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headway.core.grammar import grammar_fault
@@ -70,6 +70,7 @@ CASES: list[tuple[ToolSyntax, str, Read | None]] = [
     (TAGGED, CALL, ("", [("f", NESTED)])),
     (TAGGED, f"Look: \n{CALL}\n{CALL}\n", ("Look:", [("f", NESTED), ("f", NESTED)])),
     (TAGGED, f"{CALL} Done.", ("Done.", [("f", NESTED)])),
+    (TAGGED, f"{CALL} Done </tool_call>.", ("Done </tool_call>.", [("f", NESTED)])),
     (TAGGED, '<tool_call>{"arguments": {"x": 1}, "name": "g"}</tool_call>', ("", [("g", '{"x": 1}')])),
     (TAGGED, '<tool_call>{"name": "g"}</tool_call>', ("", [("g", "{}")])),
     (TAGGED, '<tool_call>{"name": "g", "arguments": "{\\"x\\": 1}"}</tool_call>', ("", [("g", '{"x": 1}')])),
@@ -157,6 +158,7 @@ def test_calls_are_read_and_everything_else_is_words(syntax: ToolSyntax, text: s
     assert read(syntax, [text]) == (expected or (text, []))
 
 
+@settings(max_examples=80, deadline=None)
 @given(case=st.sampled_from(CASES), data=st.data())
 def test_it_does_not_matter_where_the_text_is_cut(
     case: tuple[ToolSyntax, str, Read | None], data: st.DataObject
@@ -188,6 +190,7 @@ _FRAGMENTS = {
 }
 
 
+@settings(max_examples=80, deadline=None)
 @given(syntax=st.sampled_from([*_FRAGMENTS]), data=st.data())
 def test_nor_of_any_text_at_all_and_nothing_is_lost(syntax: ToolSyntax, data: st.DataObject) -> None:
     usual = st.sampled_from([*_FRAGMENTS[syntax], "}", "{", "<", " ", "\n", "é"])

@@ -119,26 +119,30 @@ class TaggedParser(ToolParser):
         super().__init__(toolbox)
         self._is_behind_call = False
         self._tags = (*self.STARTS, *self.ENDS, *([self.LEAD] if self.LEAD else []))
-        self._start = _any_of(self.STARTS)
-        self._start_or_end = _any_of((*self.STARTS, *self.ENDS))
+        self._start = re.compile("|".join(map(re.escape, self.STARTS)))
 
     def _read_words(self, text: str, pieces: list[Piece]) -> str:
         text, self._held = self._held + text, ""
-        match = (self._start_or_end if self._is_behind_call else self._start).search(text)
+        if self._is_behind_call:
+            text = text.lstrip()
+            end = next((tag for tag in self.ENDS if text.startswith(tag)), "")
+            if end:
+                return text.removeprefix(end)
+            if any(tag.startswith(text) for tag in self._tags):
+                self._held = text
+                return ""
+            self._is_behind_call = False
+        match = self._start.search(text)
         if match is None:
             num_held = max(num_overlapping(text, tag) for tag in self._tags)
             words = self._without_lead(text[: len(text) - num_held])
             self._held = text[len(words) :]
         else:
             words = self._without_lead(text[: match.start()])
-            if match[0] in self.STARTS:
-                self._open_call(match[0])
-                self._held = text[len(words) : match.start()]
-        if self._is_behind_call:
-            words = words.lstrip()
+            self._open_call(match[0])
+            self._held = text[len(words) : match.start()]
         if words:
             pieces.append(words)
-        self._is_behind_call = self._is_behind_call and not words
         return "" if match is None else text[match.end() :]
 
     def _read_call(self, scanner: Scanner, text: str, pieces: list[Piece]) -> str:
@@ -187,7 +191,3 @@ class BareParser(ToolParser):
         rest = super()._read_call(scanner, text, pieces)
         self._is_words = scanner.is_complete and bool(scanner.words)
         return rest
-
-
-def _any_of(tags: tuple[str, ...]) -> re.Pattern[str]:
-    return re.compile("|".join(map(re.escape, tags)))
