@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from headway.core.device_mesh import DeviceMesh
 from headway.core.execution.execution import ActionKind, StageSpec
 from headway.core.execution.parts import StageOperators, cut_stages
-from headway.core.execution.sharded import step_parts
+from headway.core.execution.sharded import step_parts, unshared_operators
 from headway.core.execution.shared_operators import SharedOperators
 from headway.core.program import Program
 from headway.core.training_run import plan_stages
@@ -129,3 +129,13 @@ def test_parts_of_a_team_are_the_parts_as_wholes(mesh: DeviceMesh, recomputes: b
     }
     assert (ActionKind.RECOMPUTE in kinds) == recomputes
     assert run_parts(step, stage, inputs_of(step, step.programs[stage.examples], stage.examples)) > 0
+
+
+def test_what_a_plan_splits_and_no_rule_does_is_told() -> None:
+    """A loss that is a mean over examples is computed as a whole; products never are."""
+    step = captured(Gpt(), (COUNT,))
+    plan = plan_of(step.graph, cluster_of(1, 4), meshes=[MESHES["1x2"]], num_micro_batches=2)
+    (stage,) = plan_stages(plan, step.graph)
+    found = {operator for _, operator in unshared_operators(step.programs[COUNT], [stage], COUNT)}
+    assert "nll_loss_forward" in found
+    assert not any("mm" in operator for operator in found)
