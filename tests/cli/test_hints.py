@@ -21,7 +21,8 @@ _FLAG = re.compile(r"(?<![\w-])--[a-z][a-z0-9-]*")
 _COMMAND = re.compile(r"(?<![\w/.-])(headway|ray)((?: [a-z]+)+)([^`]*)")
 
 # Whose messages a room's are, where they name no command. The first that fits counts; "" are all commands.
-_VLLMS = {"--enforce-eager"}  # in examples of what --engine-args takes
+# In examples of what --engine-args takes.
+_VLLMS = {"--enforce-eager", "--enable-lora", "--max-loras", "--max-lora-rank"}
 _FOREIGN = ("services/headway/core/exports/",)  # they write other tools' flags, whose own parsers test them
 _AUDIENCES = (
     ("services/headway/cli/placement/", ("plan", "apply")),

@@ -18,6 +18,7 @@ import pytest
 from headway.cli.process import is_alive
 from headway.client import Client
 from headway.client.stack import find_stack, read_stack
+from tests.adapters import make_adapter
 from tests.checkpoints import make_checkpoint
 from tests.profiler.exchange import STAGES
 
@@ -118,6 +119,18 @@ def test_the_plan_is_shown_and_explained(headway: Command) -> None:
     explained = headway("plan", "explain")
     assert explained.returncode == 0, explained.stderr
     assert _MODEL in explained.stdout
+
+
+def test_an_adapter_is_refused_by_the_name_of_the_feature_that_our_engine_lacks(
+    headway: Command, checkpoint: Path, tmp_path: Path
+) -> None:
+    make_adapter(tmp_path / "calm", checkpoint)
+    refused = headway("lora", "load", str(tmp_path / "calm"))
+    assert refused.returncode == 1
+    assert "The model 'tiny' runs on headway, which lacks lora." in " ".join(refused.stderr.split())
+    assert "adapter_config.json is missing" in " ".join(headway("lora", "load", f"x={tmp_path}").stderr.split())
+    assert json.loads(headway("lora", "list", "--json").stdout) == []
+    assert "no adapter 'calm'" in headway("lora", "unload", "calm").stderr
 
 
 def test_profiles_of_others_are_imported_listed_shown_and_exported(headway: Command, tmp_path: Path) -> None:

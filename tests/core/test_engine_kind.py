@@ -63,7 +63,7 @@ def test_an_engine_that_an_older_process_does_not_name_is_ours() -> None:
 
 
 def test_the_documentation_has_what_the_engines_declare() -> None:
-    assert set(WORDS) == set(Feature) == FEATURES[EngineKind.HEADWAY]
+    assert set(WORDS) == set(Feature) == FEATURES[EngineKind.HEADWAY] | FEATURES[EngineKind.VLLM]
     page = PAGE.read_text()
     assert page == page_with_table(page), "run python -m deploy.engines"
 

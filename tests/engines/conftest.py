@@ -30,7 +30,7 @@ async def engine(
 ) -> AsyncIterator[EngineWorker]:
     if request.param is EngineKind.VLLM:
         async with vllm_worker(tmp_path_factory.mktemp("vllm")) as stub:
-            await load(stub, tiny, engine="vllm", engine_args="--enforce-eager")
+            await load(stub, tiny, engine="vllm", engine_args="--enforce-eager --enable-lora --max-lora-rank 8")
             yield EngineWorker(request.param, stub)
         return
     async with serving() as bench:

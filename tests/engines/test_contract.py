@@ -2,7 +2,9 @@
 
 import asyncio
 import random
+from dataclasses import replace
 from itertools import takewhile
+from pathlib import Path
 
 import grpc
 import pytest
@@ -11,7 +13,9 @@ from headway.core.block_hash import block_hashes
 from headway.core.engine_kind import FEATURES, EngineKind, Feature
 from headway.rpc.status import error_from_rpc
 from headway.v1 import common_pb2, worker_pb2
-from tests.engines.worker import BLOCK_SIZE, MAX_LEN, NUM_BLOCKS, PROMPT, EngineWorker, sequence
+from tests.adapters import make_adapter, merge_adapter
+from tests.engines.worker import BLOCK_SIZE, MAX_LEN, NUM_BLOCKS, PROMPT, EngineWorker, load, sequence
+from tests.worker.conftest import serving
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -231,6 +235,33 @@ async def test_a_stream_with_a_repetition_penalty_goes_on_exactly(engine: Engine
     (whole,) = await engine.generate(sequence(repetition_penalty=1.3, **GREEDY))
     (rest,) = await engine.generate(sequence(outputs=tuple(whole.tokens[:17]), repetition_penalty=1.3, **GREEDY))
     assert rest.tokens == whole.tokens[17:]
+
+
+async def test_an_adapter_changes_the_model_or_is_refused_by_the_features_name(
+    engine: EngineWorker, tiny: Path, tmp_path: Path
+) -> None:
+    adapter = make_adapter(tmp_path / "calm", tiny)
+    (plain,) = await engine.generate(sequence(**GREEDY))
+    (changed,) = await engine.generate(sequence(salt=adapter.key, adapter=adapter, **GREEDY))
+    if Feature.LORA not in FEATURES[engine.kind]:
+        assert changed.tokens == []
+        assert changed.error is not None
+        assert (changed.error.code, changed.error.field) == ("invalid_argument", Feature.LORA)
+        return
+    async with serving() as bench:  # our own engine, with the adapter in the weights
+        await load(bench.stub, merge_adapter(tmp_path / "merged", tiny, adapter))
+        (expected,) = await EngineWorker(EngineKind.HEADWAY, bench.stub).generate(sequence(**GREEDY))
+    assert changed.tokens == expected.tokens != plain.tokens
+    (again,) = await engine.generate(sequence(**GREEDY))
+    assert again.tokens == plain.tokens
+    report = await engine.load_report()
+    assert list(report.adapters) == [adapter.key]
+    broken = replace(adapter, directory=str(tmp_path / "nowhere"), digest="")
+    (refused,) = await engine.generate(sequence(salt=broken.key, adapter=broken, **GREEDY))
+    assert refused.error is not None
+    assert (refused.error.code, refused.error.field) == ("invalid_argument", "adapter")
+    (after,) = await engine.generate(sequence(salt=adapter.key, adapter=adapter, **GREEDY))
+    assert after.tokens == expected.tokens
 
 
 async def test_commands_need_their_features(engine: EngineWorker) -> None:

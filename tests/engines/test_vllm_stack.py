@@ -10,6 +10,7 @@ import httpx
 import psutil
 import pytest
 
+from tests.adapters import make_adapter
 from tests.integration.stack import RunningStack, wait_for
 
 _UP_TIMEOUT_S = 600
@@ -22,7 +23,16 @@ _PROMPT = "the headway between two trains " * 8
 def stack(tmp_path_factory: pytest.TempPathFactory, tiny: Path) -> Iterator[RunningStack]:
     """Two vLLM workers with 'tiny' (the last two), two of ours with the same checkpoint as 'own'."""
     options = (
-        *("--engine", "tiny=vllm", "--engine-args", "--enforce-eager", "--workers", "4", "--threads", "1"),
+        *(
+            "--engine",
+            "tiny=vllm",
+            "--engine-args",
+            "--enforce-eager --enable-lora --max-lora-rank 8",
+            "--workers",
+            "4",
+            "--threads",
+            "1",
+        ),
         *("--dtype", "float32", "--max-model-len", "1024", "--max-num-seqs", "16", "--memory", "3GiB", "--no-profile"),
     )
     state_dir = tmp_path_factory.mktemp("stack")
@@ -86,7 +96,7 @@ def test_both_engines_serve_side_by_side_and_the_status_tells_which(stack: Runni
     assert text_of(ask(stack, model="tiny")) == text_of(ask(stack, model="own"))
     shown = stack.headway("status").stdout
     assert "vllm 0.32" in shown
-    assert "vllm --enforce-eager" in stack.headway("plan", "show").stdout
+    assert "vllm --enforce-eager --enable-lora" in " ".join(stack.headway("plan", "show").stdout.split())
     assert stack.metric("headway:engine_info") == 4
 
 
@@ -109,6 +119,23 @@ def test_prompts_that_begin_alike_meet_at_one_worker(stack: RunningStack) -> Non
     assert first["prompt_tokens_details"]["cached_tokens"] == 0
     wait_for(hits)
     assert all(hits() for _ in range(6)), "another worker, whose cache does not have it, was asked"
+
+
+def test_an_adapter_is_served_as_a_model_of_its_own(stack: RunningStack, tiny: Path, tmp_path: Path) -> None:
+    adapter = make_adapter(tmp_path / "calm", tiny)
+    before = {worker["pid"] for worker in stack.status()["controller"]["processes"] if worker["kind"] == "worker"}
+    assert stack.headway("lora", "load", f"calm={adapter.directory}", "--model", "tiny").returncode == 0
+    calm, plain = text_of(ask(stack, model="calm")), text_of(ask(stack, model="tiny"))
+    assert calm != plain
+    assert text_of(ask(stack, model="calm")) == calm
+    names = [model["id"] for model in httpx.get(f"{stack.url}/v1/models", timeout=60).json()["data"]]
+    assert "calm" in names
+    assert "calm" in stack.headway("lora", "list").stdout
+    assert stack.headway("lora", "load", f"calm={adapter.directory}", "--model", "tiny").returncode == 1
+    assert stack.headway("lora", "unload", "calm").returncode == 0
+    wait_for(lambda: ask(stack, model="calm").status_code == 404)
+    after = {worker["pid"] for worker in stack.status()["controller"]["processes"] if worker["kind"] == "worker"}
+    assert before == after, "nothing is loaded anew for an adapter"
 
 
 def test_a_greedy_stream_survives_its_worker_token_for_token(stack: RunningStack) -> None:

@@ -10,7 +10,9 @@ from typing import Any
 
 import grpc
 
+from headway.core.adapter import Adapter
 from headway.core.engine_kind import EngineKind
+from headway.rpc.convert import to_pb
 from headway.v1 import common_pb2, worker_pb2, worker_pb2_grpc
 
 NUM_BLOCKS, BLOCK_SIZE, MAX_LEN = 32, 32, 512
@@ -72,7 +74,12 @@ class EngineWorker:
 
 
 def sequence(
-    prompt: tuple[int, ...] = PROMPT, *, outputs: tuple[int, ...] = (), salt: str = "", **sampling: Any
+    prompt: tuple[int, ...] = PROMPT,
+    *,
+    outputs: tuple[int, ...] = (),
+    salt: str = "",
+    adapter: Adapter | None = None,
+    **sampling: Any,
 ) -> worker_pb2.SubmitSequence:
     fields = {"max_tokens": 24, "top_p": 1.0, "repetition_penalty": 1.0, "ignore_eos": True}
     return worker_pb2.SubmitSequence(
@@ -82,6 +89,7 @@ def sequence(
         output_token_ids=outputs,
         sampling=common_pb2.SamplingParams(**fields | sampling),
         cache_salt=salt,
+        adapter=None if adapter is None else to_pb(adapter, common_pb2.Adapter),
     )
 
 

@@ -8,8 +8,12 @@ from pathlib import Path
 
 import pytest
 
+from headway.core.adapter import Adapter
 from headway.core.errors import NotFoundError, UnavailableError
 from headway.core.sampling_defaults import SamplingDefaults
+from headway.core.slo import Slo
+from headway.gateway.job import Arrival, Prompt, make_job
+from headway.gateway.options import Options
 from headway.gateway.served_models import ServedModels
 from headway.store.embedded import EmbeddedRedis
 from headway.store.plans import PlanStore
@@ -120,3 +124,28 @@ async def test_a_redis_that_hangs_keeps_nobody(tmp_path: Path) -> None:
     await served_models.follower.refresh()
     await database.close()
     redis.stop()
+
+
+async def test_an_adapter_is_a_model_whose_requests_go_to_its_base_and_share_no_prefix(
+    database: Database, tmp_path: Path
+) -> None:
+    plan = make_plan(tmp_path)
+    adapter = Adapter(name="calm", directory="/adapters/calm", digest="0a")
+    models = (replace(plan.models[0], adapters=(adapter,)), plan.models[1])
+    await PlanStore(database).set_current(replace(plan, models=models), replaces="")
+    served_models = ServedModels(PlanStore(database))
+    await served_models.follower.refresh()
+    assert list(served_models.models) == [MODEL, "calm", PLAIN_MODEL]
+    assert served_models.worker_models == {MODEL, PLAIN_MODEL}
+    calm = await served_models.get("calm")
+    assert (calm.name, calm.max_model_len) == ("calm", MAX_MODEL_LEN)
+    job = make_job(
+        request_id="r",
+        model=calm,
+        prompts=[Prompt(token_ids=(5, 6), field="prompt")],
+        options=Options(),
+        arrival=Arrival(at_s=0.0, slo=Slo(), cache_salt="tenant\0"),
+        random_seed=1,
+    )
+    (request,) = job.requests(0)
+    assert (request.model, request.adapter, request.cache_salt) == (MODEL, adapter, "calm@0a\0tenant\0")

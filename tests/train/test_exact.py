@@ -107,7 +107,7 @@ CASES: dict[
     "replicas": (Gpt, (2, 4), _uneven_replicas, SGD),
     "padded": (Gpt, (2, 4), _uneven_replicas, ADAMW),
     "shared updates": (Gpt, (2, 4), lambda step: _uneven_replicas(step, shards_update=True), ADAMW),
-    "shared operators": (Gpt, (2, 4), lambda step: _planned(step, "mesh: 2x2, axes: [data, model]"), ADAMW),
+    "shared operators": (Gpt, (2, 4), lambda step: _planned(step, "mesh: 2x2, axes: [data, model], zero: 1"), ADAMW),
     "two meshes": (Gpt, (2, 4), _two_meshes, ADAMW),
     "branches": (Branches, (2, 4, 8), _branches, ADAMW),
 }

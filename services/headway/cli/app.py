@@ -22,6 +22,7 @@ COMMANDS = {
     "traffic": "Export the requests that arrived.",
     "kv": "Show what the KV cache is used for.",
     "prefix": "Keep prefixes resident in the KV cache.",
+    "lora": "Serve LoRA adapters as models, on vllm.",
     "key": "Make, list and revoke API keys of a running stack.",
     "profile": "Measure hardware and models, and show what was measured.",
     "version": "Show versions.",

@@ -20,7 +20,7 @@ from headway.cli.training_run.live import LiveRun
 from headway.cli.training_run.preparing import PreparedRun, prepare_run, write_weights
 from headway.cli.training_run.runs import RunState, find_run, list_runs, new_run
 from headway.cli.training_run.trace import chrome_trace, draw_trace, read_trace, trace_lines
-from headway.cli.training_run.view import gantt_lines, lists_table, run_document, runs_table, step_line
+from headway.cli.training_run.view import gantt_lines, lists_table, run_document, runs_table, step_line, unshared_lines
 from headway.core.codec import to_document
 from headway.core.errors import FailedPreconditionError
 from headway.core.initial_weights import ExportRequest
@@ -225,5 +225,7 @@ def _show(prepared: PreparedRun, *, as_json: bool) -> None:
     console = Console()
     console.print(training_view(prepared.plan), highlight=False)
     console.print(lists_table(prepared), highlight=False)
+    for line in unshared_lines(prepared):
+        console.print(line, highlight=False)
     for line in gantt_lines(prepared):
         typer.echo(line)

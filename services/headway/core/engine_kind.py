@@ -44,13 +44,14 @@ class Feature(StrEnum):
     PREFILL_LIMIT = "prefill_limit"
     INT8 = "int8"
     ENCODERS = "encoders"
+    LORA = "lora"
     MEASURED_STEPS = "measured_steps"
 
 
 FEATURES: Mapping[EngineKind, frozenset[Feature]] = {
-    EngineKind.HEADWAY: frozenset(Feature),
+    EngineKind.HEADWAY: frozenset(Feature) - {Feature.LORA},
     EngineKind.VLLM: frozenset(
-        {Feature.LOGPROBS, Feature.PROMPT_LOGPROBS, Feature.RESUME_GREEDY, Feature.BLOCK_EVENTS}
+        {Feature.LOGPROBS, Feature.PROMPT_LOGPROBS, Feature.RESUME_GREEDY, Feature.BLOCK_EVENTS, Feature.LORA}
     ),
 }
 """What each engine declares; the contract's tests hold it to that."""
@@ -77,6 +78,7 @@ WORDS: Mapping[Feature, str] = {
     Feature.PREFILL_LIMIT: "`--max-num-prefill-tokens`",
     Feature.INT8: "`--quantization int8`",
     Feature.ENCODERS: "models that do not generate: embeddings, reranking, classification",
+    Feature.LORA: "LoRA adapters served as models: `headway lora`",
     Feature.MEASURED_STEPS: "the profiler times its steps; else predictions are estimates from the hardware",
 }
 """What a feature is, for people."""
@@ -114,11 +116,12 @@ def check_request(request: GenerationRequest, kind: EngineKind) -> None:
         InvalidArgumentError: the request asks for something that the engine lacks.
         FailedPreconditionError: it goes on after tokens of another worker, and the engine would go on otherwise.
     """
-    for feature in needs_of(request.sampling):
+    adapter_needs = [] if request.adapter is None else [Feature.LORA]
+    for feature in [*adapter_needs, *needs_of(request.sampling)]:
         if feature not in FEATURES[kind]:
             raise InvalidArgumentError(
                 f"The model '{request.model}' runs on {kind}, which lacks {feature}.",
-                hint="Leave it out, or serve the model with --engine headway.",
+                hint=f"Leave it out, or serve the model with --engine {_other(feature)}.",
                 field=str(feature),
             )
     if not request.output_token_ids:
@@ -136,5 +139,10 @@ def lacks(kind: EngineKind, feature: Feature, *, model: str) -> HeadwayError:
     """The error for a command that needs a feature of a model's engine."""
     return FailedPreconditionError(
         f"The model '{model}' runs on {kind}, which lacks {feature}.",
-        hint="Serve the model with --engine headway.",
+        hint=f"Serve the model with --engine {_other(feature)}.",
     )
+
+
+def _other(feature: Feature) -> EngineKind:
+    """An engine that has the feature."""
+    return next(kind for kind in EngineKind if feature in FEATURES[kind])

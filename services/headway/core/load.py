@@ -20,6 +20,7 @@ class LoadReport:
         num_preemptions: preemptions since the model was loaded.
         num_prefix_hit_tokens, num_prefix_query_tokens: tokens found and looked up in the prefix cache since then.
         fetch_bytes_per_s: how fast blocks came from other workers lately; 0 where none did.
+        adapters: that the model's engine has loaded, by key.
         work: the work of all its steps since then; empty where it is not counted.
     """
 
@@ -40,3 +41,4 @@ class LoadReport:
     num_prefix_query_tokens: int = 0
     fetch_bytes_per_s: float = 0.0
     work: StepWork = _NO_WORK
+    adapters: tuple[str, ...] = ()

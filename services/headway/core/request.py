@@ -4,6 +4,8 @@ import math
 from dataclasses import dataclass
 from enum import StrEnum
 
+from headway.core.adapter import Adapter
+
 # Draws at a lower temperature take the best token, or divide by zero in float32; vLLM draws the line here, too.
 GREEDY_TEMPERATURE = 1e-5
 
@@ -150,6 +152,7 @@ class GenerationRequest:
         slack_s: from its submission on, for how long it may wait before it misses an objective; infinite for none.
         tenant: who asks; empty for nobody in particular.
         tenant_weight: the tenant's part beside other tenants.
+        adapter: that changes the model; None for none.
     """
 
     request_id: str
@@ -162,6 +165,7 @@ class GenerationRequest:
     slack_s: float = math.inf
     tenant: str = ""
     tenant_weight: float = 1.0
+    adapter: Adapter | None = None
 
 
 @dataclass(frozen=True, slots=True)

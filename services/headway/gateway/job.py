@@ -9,6 +9,7 @@ from headway.core.slo import Slo
 from headway.gateway.answer_journal import AnswerJournal
 from headway.gateway.model import ServedModel
 from headway.gateway.options import Options
+from headway.gateway.tenants import SALT_END
 
 _SEED_RANGE = 2**64
 
@@ -108,13 +109,14 @@ class Job:
         return [
             GenerationRequest(
                 request_id=f"{self.request_id}/{index}" if has_many else self.request_id,
-                model=self.model.name,
+                model=self.model.worker_model,
                 prompt_token_ids=self.prompts[prompt_index].token_ids,
                 sampling=replace(sampling, seed=(sampling.seed + index) % _SEED_RANGE) if index else sampling,
                 cache_salt=self.cache_salt,
                 priority=self.priority,
                 tenant=self.tenant,
                 tenant_weight=self.tenant_weight,
+                adapter=self.model.adapter,
             )
             for index in indices
         ]
@@ -211,8 +213,13 @@ def make_job(
         priority=arrival.priority,
         tenant=arrival.tenant,
         tenant_weight=arrival.tenant_weight,
-        cache_salt=arrival.cache_salt + options.cache_salt,
+        cache_salt=_adapter_salt(model) + arrival.cache_salt + options.cache_salt,
         arrived_s=arrival.at_s,
         traceparent=arrival.traceparent,
         journal=arrival.journal,
     )
+
+
+def _adapter_salt(model: ServedModel) -> str:
+    """What begins the salt of an adapter's requests: what it computes of a prompt is its own."""
+    return "" if model.adapter is None else f"{model.adapter.key}{SALT_END}"

@@ -26,6 +26,7 @@ class PlaceRequest:
         tenant: who asks; empty for nobody in particular.
         tenant_weight: the tenant's part beside other tenants.
         traceparent: W3C context; empty when tracing is off.
+        adapter: key of the one that changes the model; empty for none.
     """
 
     request_id: str
@@ -44,6 +45,7 @@ class PlaceRequest:
     tenant: str = ""
     tenant_weight: float = 1.0
     traceparent: str = ""
+    adapter: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass, field
 
+from headway.core.adapter import Adapter
 from headway.core.model import ModelSpec
 from headway.core.sampling_defaults import SamplingDefaults
 from headway.core.slo import Slo
@@ -23,6 +24,8 @@ class ServedModel:
         fingerprint: changes when the model behind the name does.
         sampling_defaults: sampling parameters of requests that set none.
         is_emulated: whether answers are made up, by emulated devices.
+        adapter: whose name it has; None for a model that is served as it is.
+        base: the model that the adapter changes; empty without one.
     """
 
     name: str
@@ -37,3 +40,10 @@ class ServedModel:
     fingerprint: str
     sampling_defaults: SamplingDefaults = field(default_factory=SamplingDefaults)
     is_emulated: bool = False
+    adapter: Adapter | None = None
+    base: str = ""
+
+    @property
+    def worker_model(self) -> str:
+        """The name that router and workers know."""
+        return self.base or self.name

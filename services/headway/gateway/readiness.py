@@ -12,13 +12,13 @@ def waiting_for(served_models: ServedModels, peers: Peers) -> list[str]:
     if not peers.members("router"):
         missing.append("the router")
     loaded = _loaded(peers)
-    missing += [f"a worker that has '{name}' loaded" for name in served_models.models if name not in loaded]
+    missing += [f"a worker that has '{name}' loaded" for name in served_models.worker_models if name not in loaded]
     return missing
 
 
 def can_answer(served_models: ServedModels, peers: Peers) -> bool:
     """Whether requests for some model come to an answer."""
-    return bool(peers.members("router")) and not _loaded(peers).isdisjoint(served_models.models)
+    return bool(peers.members("router")) and not _loaded(peers).isdisjoint(served_models.worker_models)
 
 
 def _loaded(peers: Peers) -> set[str]:

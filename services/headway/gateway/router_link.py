@@ -281,6 +281,7 @@ def _route_to_pb(request: PlaceRequest, *, gateway_id: str) -> router_pb2.Route:
         elapsed_s=max(0.0, time.monotonic() - request.arrived_s),
         tenant=request.tenant,
         tenant_weight=request.tenant_weight,
+        adapter=request.adapter,
     )
 
 

@@ -404,7 +404,7 @@ def _place_request(job: Job, prompt_index: int) -> PlaceRequest:
     hashes = block_hashes(prompt.token_ids, block_size=model.block_size, salt=salt) if counts else []
     return PlaceRequest(
         request_id=f"{job.request_id}/{prompt_index}" if len(job.prompts) > 1 else job.request_id,
-        model=model.name,
+        model=model.worker_model,
         num_prompt_tokens=len(prompt.token_ids),
         max_output_tokens=job.samplings[prompt_index].max_tokens,
         num_sequences=job.options.num_parallel,
@@ -416,4 +416,5 @@ def _place_request(job: Job, prompt_index: int) -> PlaceRequest:
         tenant=job.tenant,
         tenant_weight=job.tenant_weight,
         traceparent=job.traceparent,
+        adapter="" if model.adapter is None else model.adapter.key,
     )

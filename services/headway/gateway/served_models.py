@@ -3,9 +3,10 @@
 import asyncio
 import logging
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
+from headway.core.adapter import Adapter
 from headway.core.errors import FailedPreconditionError, HeadwayError, NotFoundError, UnavailableError
 from headway.core.plan.serving import ModelDeployment, ServingPlan
 from headway.core.sampling_defaults import SamplingDefaults
@@ -61,8 +62,13 @@ class ServedModels:
             raise UnavailableError(
                 f"The checkpoint of the model '{name}' cannot be read.", hint="The gateway's log and /ready say why."
             )
-        names = ", ".join(model.name for model in self.plan.models)
+        names = ", ".join(self.models)
         raise NotFoundError(f"The model '{name}' does not exist.", hint=f"Ask for one of: {names}.", field="model")
+
+    @property
+    def worker_models(self) -> set[str]:
+        """The models that workers have for them."""
+        return {model.worker_model for model in self.models.values()}
 
     async def _apply(self, plan: ServingPlan) -> None:
         models: dict[str, ServedModel] = {}
@@ -74,7 +80,9 @@ class ServedModels:
                 log.warning("model %s cannot be served: %s", deployment.name, error)
                 faults[deployment.name] = error
             else:
-                models[deployment.name] = _serve(deployment, plan, text=text)
+                served = _serve(deployment, plan, text=text)
+                models[deployment.name] = served
+                models |= {each.name: _changed(served, each) for each in deployment.adapters}
         self.plan, self.models, self.faults = plan, models, faults
         sources = {_source_of(deployment) for deployment in plan.models}
         self._texts = {source: text for source, text in self._texts.items() if source in sources}
@@ -106,6 +114,12 @@ def _template_of(checkpoint: Checkpoint) -> ChatTemplate | None:
     except FailedPreconditionError as error:
         log.warning("%s: chat is not available: %s", checkpoint.directory, error)
         return None
+
+
+def _changed(model: ServedModel, adapter: Adapter) -> ServedModel:
+    """A model as an adapter changes it."""
+    fingerprint = f"{model.fingerprint}_{adapter.digest[:6]}"
+    return replace(model, name=adapter.name, base=model.name, adapter=adapter, fingerprint=fingerprint)
 
 
 def _serve(deployment: ModelDeployment, plan: ServingPlan, *, text: _CheckpointText) -> ServedModel:

@@ -49,6 +49,7 @@ class CandidateGroup:
             tokens than are about to come.
         is_harmful: whether somebody whom the group has admitted would be late for it.
         overhead_s: that an answer takes from the client to the group and back, besides the model.
+        adapter_s: until the request's adapter is loaded; 0 where it is, or where there is none.
         decode_at: where the sequences go on once their prompt is computed; None: they stay.
     """
 
@@ -83,6 +84,7 @@ class CandidateGroup:
     is_harmful: bool = False
     num_overtaken_tokens: int = 0
     overhead_s: float = 0.0
+    adapter_s: float = 0.0
 
     @property
     def is_predictable(self) -> bool:
@@ -118,14 +120,14 @@ class CandidateGroup:
         return wait_s
 
     def prefill_s(self, request: RoutingRequest) -> float:
-        """Returns the seconds to fetch what others hold of the prompt and compute the rest, in chunks beside the
-        running decodes.
+        """Returns the seconds to load the adapter, fetch what others hold of the prompt and compute the rest, in
+        chunks beside the running decodes.
         """
         if self.job is not None:
             return 0.0
         num_tokens = self.num_uncached_tokens(request)
         num_chunks = -(-num_tokens // self.chunk_tokens())
-        return self.fetch_s + num_chunks * self.step_s() + self.compute_s(request)
+        return self.adapter_s + self.fetch_s + num_chunks * self.step_s() + self.compute_s(request)
 
     def compute_s(self, request: RoutingRequest) -> float:
         """Returns the seconds that the request's prompt adds to the steps that compute it."""

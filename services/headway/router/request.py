@@ -25,6 +25,7 @@ class RoutingRequest:
         elapsed_s: seconds since it came to the gateway.
         tenant: who asks; empty for nobody in particular.
         tenant_weight: the tenant's part beside other tenants.
+        adapter: the key of the one that changes the model; empty for none.
         traceparent: the W3C trace context; empty when tracing is off.
     """
 
@@ -45,3 +46,4 @@ class RoutingRequest:
     tenant: str = ""
     tenant_weight: float = 1.0
     traceparent: str = ""
+    adapter: str = ""

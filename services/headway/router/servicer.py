@@ -84,6 +84,7 @@ def _request_from_pb(message: router_pb2.Route) -> RoutingRequest:
         elapsed_s=message.elapsed_s,
         tenant=message.tenant,
         tenant_weight=tenant_weight,
+        adapter=message.adapter,
     )
 
 

@@ -20,6 +20,8 @@ from headway.router.roles import by_role
 
 # A gateway submits within this after it got its lease, so a later report counts the sequence.
 _SUBMIT_S = 0.02
+# What an engine takes to load an adapter, about: so much longer a request may wait for a group that has it.
+_ADAPTER_LOAD_S = 0.5
 
 
 class Survey:
@@ -122,6 +124,7 @@ class Survey:
             block_size=report.block_size,
             block_bytes=replica.block_bytes,
             fetch_bytes_per_s=report.fetch_bytes_per_s,
+            adapter_s=_ADAPTER_LOAD_S if request.adapter and request.adapter not in report.adapters else 0.0,
         )
 
     def _is_unproven(self, replica: Replica) -> bool:

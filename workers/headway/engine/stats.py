@@ -28,6 +28,7 @@ class StepStats:
         num_moved_blocks: between shards of the cache, to even them out, since the start.
         duration_s: of that batch, from its start; behind another one, from when that one was done.
         work: of all steps since the start.
+        adapters: that are loaded, by key.
     """
 
     num_steps: int
@@ -51,6 +52,7 @@ class StepStats:
     num_moved_blocks: int
     duration_s: float
     work: StepWork
+    adapters: tuple[str, ...] = ()
 
     @property
     def num_tokens(self) -> int:

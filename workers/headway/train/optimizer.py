@@ -12,7 +12,8 @@ import torch
 from headway.core.training_job import OptimizerSettings
 from headway.train.shard import PIECE
 
-_STEP, _FIRST, _SECOND, _MOMENTUM = "step", "exp_avg", "exp_avg_sq", "momentum_buffer"
+STEP, _FIRST, _SECOND, _MOMENTUM = "step", "exp_avg", "exp_avg_sq", "momentum_buffer"
+"""The first is how often a parameter was changed."""
 _KEPT = {"adamw": (_FIRST, _SECOND), "momentum": (_MOMENTUM,), "sgd": ()}
 
 
@@ -88,6 +89,11 @@ class Optimizer:
             changes = self._kept[_MOMENTUM]
         torch._foreach_add_(self._parameters, changes, alpha=-rate)
 
+    @property
+    def kinds(self) -> tuple[str, ...]:
+        """The keys of what is kept for each parameter in its shape."""
+        return tuple(self._kept)
+
     def state(self) -> dict[str, torch.Tensor]:
         """What is kept for the parameters, by 'KEY/NAME'."""
         return {f"{key}/{name}": value for key, name, value in self._entries()}
@@ -104,7 +110,7 @@ class Optimizer:
                 value.copy_(known)
 
     def _entries(self) -> Iterator[tuple[str, str, torch.Tensor]]:
-        for key, values in (*self._kept.items(), (_STEP, self._counts)):
+        for key, values in (*self._kept.items(), (STEP, self._counts)):
             yield from ((key, name, value) for name, value in zip(self._names, values, strict=True))
 
 

@@ -18,6 +18,7 @@ class Shard:
         summands: this rank's own sums of their gradients, in the same order; as many equal parts as there are ranks.
 
     Attributes:
+        ranks: that have a part.
         parameters: by name, as views of the tensor.
         gradient: of the own part, over all ranks.
     """
@@ -25,7 +26,7 @@ class Shard:
     def __init__(
         self, parameters: Mapping[str, torch.Tensor], summands: torch.Tensor, *, ranks: tuple[int, ...], rank: int
     ) -> None:
-        self.summands, self._ranks = summands, ranks
+        self.summands, self.ranks = summands, ranks
         self._values = torch.zeros_like(summands)
         self.parameters: dict[str, torch.Tensor] = {}
         self._size = len(summands) // len(ranks)
@@ -52,7 +53,7 @@ class Shard:
     def gather(self, links: Links) -> Pending:
         """Begins to fetch what the other ranks have changed."""
         own = self._values[self._first : self._first + self._size]
-        return links.gather(self._values, own, self._ranks)
+        return links.gather(self._values, own, self.ranks)
 
 
 def whole_state(pieces: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:

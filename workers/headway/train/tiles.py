@@ -1,11 +1,14 @@
 """Parameters of which ranks hold parts: cut from what a checkpoint has, and put together for one."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
 import torch
 
 from headway.core.execution.execution import Execution
 from headway.core.sharding_spec import ShardingSpec
+from headway.train.links import Links
+from headway.train.optimizer import STEP
+from headway.train.shard import PIECE, Shard
 from headway.train.team import Team
 
 Tensors = Mapping[str, torch.Tensor]
@@ -46,9 +49,24 @@ class Tiles:
         """Whole parameters, by name."""
         return dict(self._whole(tensors, {name: name for name in tensors}))
 
-    def whole_state(self, state: Tensors) -> dict[str, torch.Tensor]:
-        """An optimizer's state by 'KEY/NAME', of whole parameters."""
-        return dict(self._whole(state, {key: key.partition("/")[2] for key in state}))
+    def whole_state(
+        self, state: Tensors, step: int, kinds: Sequence[str], shards: Sequence[Shard], links: Links
+    ) -> dict[str, torch.Tensor]:
+        """An optimizer's state by 'KEY/NAME', of whole parameters. Pieces of parameters that no team has parts of stay
+        pieces.
+
+        Args:
+            step: how often parameters were changed.
+            kinds: the keys of what is kept for each parameter in its shape.
+            shards: parts that ranks share the optimizer's state of.
+        """
+        found = {key: value for key, value in state.items() if PIECE not in key or _name(key) not in self._own}
+        for shard in shards:
+            for name in (name for name in shard.parameters if name in self._own):
+                for kind in kinds:
+                    found[f"{kind}/{name}"] = _put_together(shard, kind, name, state, links)
+                found[f"{STEP}/{name}"] = torch.tensor(float(step))
+        return dict(self._whole(found, {key: _name(key) for key in found}))
 
     def _whole(self, tensors: Tensors, names: Mapping[str, str]) -> Iterator[tuple[str, torch.Tensor]]:
         for key, tensor in tensors.items():
@@ -57,3 +75,19 @@ class Tiles:
                 yield key, team.whole(tensor, spec)
             else:
                 yield key, tensor
+
+
+def _name(key: str) -> str:
+    """The parameter of a part of an optimizer's state."""
+    return key.partition("/")[2].partition(PIECE)[0]
+
+
+def _put_together(shard: Shard, kind: str, name: str, state: Tensors, links: Links) -> torch.Tensor:
+    """What the ranks of a shard keep for one of its parameters, as all of them: each adds what it has to zeros."""
+    found = torch.zeros_like(shard.parameters[name]).flatten()
+    for key, value in state.items():
+        if key.startswith(f"{kind}/{name}{PIECE}"):
+            first = int(key.rpartition(PIECE)[2])
+            found[first : first + value.numel()] = value
+    links.add_up(found, shard.ranks).wait("a part of the optimizer's state")
+    return found.view(shard.parameters[name].shape)

@@ -307,7 +307,8 @@ class Trainer:
     def _save(self, step: int, validation_loss: float | None) -> None:
         masters = self._tiles.whole(self._masters)
         own = {name: each for name, each in masters.items() if name in self._kept or name in self._buffers}
-        state = self._tiles.whole_state(self._optimizer.state())
+        kinds, shards = self._optimizer.kinds, self._gradients.shards
+        state = self._tiles.whole_state(self._optimizer.state(), step, kinds, shards, self._links)
         kept = {key: value for key, value in state.items() if self._keeps(key.partition("/")[2])}
         job = self._setup.job
         facts = CheckpointFacts(

@@ -96,6 +96,7 @@ class LoadedModel:
             num_prefix_query_tokens=stats.num_prefix_queries,
             fetch_bytes_per_s=self.fetch_rate.bytes_per_s,
             work=stats.work,
+            adapters=stats.adapters,
         )
 
     def on_step(self, outputs: list[SequenceOutput], stats: StepStats) -> None:

@@ -10,10 +10,13 @@ from headway.cli.training_run.preparing import PreparedRun
 from headway.cli.training_run.runs import RunState
 from headway.cli.training_run.trace import span_line
 from headway.core.execution.execution import RUNS, ActionKind, Execution
+from headway.core.execution.sharded import unshared_operators
 from headway.core.execution.simulator import ExecutionTimes, simulate
 from headway.core.plan.training import TrainingPlan
 from headway.core.training_run import StepReport
 from headway.core.units import format_bytes, format_duration
+
+_MOST_NAMED = 5
 
 
 def planned_times(execution: Execution, plan: TrainingPlan) -> ExecutionTimes:
@@ -39,6 +42,18 @@ def lists_table(prepared: PreparedRun) -> Table:
         sends = kinds.count(ActionKind.SEND)
         table.add_row(str(each.rank), ", ".join(stages), str(len(kinds)), str(runs), str(sends), format_bytes(peak))
     return table
+
+
+def unshared_lines(prepared: PreparedRun) -> Iterator[str]:
+    """A line for each stage with operators that its plan splits, and that each worker computes as a whole instead."""
+    execution = prepared.run.execution
+    found: dict[int, list[str]] = {}
+    for count, program in prepared.run.programs.items():
+        for stage, operator in unshared_operators(program, execution.stages, int(count)):
+            found.setdefault(stage, []).append(operator)
+    for stage, operators in sorted(found.items()):
+        named = ", ".join(operators[:_MOST_NAMED]) + (" and others" if len(operators) > _MOST_NAMED else "")
+        yield f"stage {stage}: each worker computes {len(operators)} operators as wholes that the plan splits: {named}"
 
 
 def gantt_lines(prepared: PreparedRun) -> Iterator[str]:

@@ -52,6 +52,25 @@ def step_parts(program: Program, stages: Sequence[StageSpec], count: int, *, spl
     return sharded_parts(step, program, own)
 
 
+def unshared_operators(program: Program, stages: Sequence[StageSpec], count: int) -> Iterator[tuple[int, str]]:
+    """Operators that a plan splits along an axis and every rank of a team computes as a whole along it, with their
+    stages; of stages whose runs have as many examples as the step was captured with."""
+    operators = [StageOperators(forward=s.forward, backward=s.backward, recomputes=s.recomputes) for s in stages]
+    step = cut_stages(program, operators, splits=False)
+    positions = program.positions()
+    for number, stage in enumerate(stages):
+        if stage.sharding is None or stage.examples != count:
+            continue
+        shared = SharedOperators(program, stage.sharding, [p for p in step.parts if p.stage == number], ())
+        for each in stage.sharding.operators:
+            made = shared.call(positions[each.operator])
+            for axis in range(len(stage.sharding.mesh)):
+                is_wanted = any(tile.spec.axes[axis] is not None for tile in each.reads)
+                if is_wanted and all(lies.spec.axes[axis] is None for lies in made.reads):
+                    yield number, each.operator
+                    break
+
+
 def cut_slots(step: StepParts, program: Program) -> dict[int, int]:
     """Of the values of slots that ranks have parts of, how many there are."""
     found = {}

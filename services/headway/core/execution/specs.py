@@ -118,9 +118,9 @@ def parameter_holders(stages: Sequence[StageSpec]) -> dict[str, tuple[tuple[int,
 
 
 def shared_updates(stages: Sequence[StageSpec]) -> set[str]:
-    """Parameters of which each of several ranks changes a part; none that ranks have parts of already."""
+    """Parameters of which each of several ranks changes a part."""
     holders = parameter_holders(stages)
-    whole = {name for s in stages for name in s.parameters if not s.shards_update or num_tiles(s, name) > 1}
+    whole = {name for stage in stages if not stage.shards_update for name in stage.parameters}
     return {name for name, groups in holders.items() if len(groups[0]) > 1 and name not in whole}
 
 

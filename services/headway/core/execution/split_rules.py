@@ -161,7 +161,7 @@ def _bias(call: SplitCall, at: int | None, target: Shard) -> dict[int, Shard]:
 
 def _attention(call: SplitCall) -> Split | None:
     """Over examples or heads, which are dims 0 and 1 of all operands and results."""
-    if call.arguments[_dropout_at(call)] != 0.0:
+    if any(each != 0.0 for each in call.arguments[_dropout_at(call) :][:1]):
         return None
     target = next((s for s in call.wanted if s is not None and s.dim < 2), None)
     if (
@@ -247,6 +247,8 @@ def _embedding(call: SplitCall) -> Split | None:
 
 
 def _embedding_backward(call: SplitCall) -> Split | None:
+    if any(call.arguments[4:]):  # gradients of rows are divided by how often they are read
+        return None
     gradient, indices = call.wish(0), call.wish(1)
     last = len(call.shapes[0]) - 1
     rows = indices or (gradient if gradient is not None and gradient.dim < last else None)

@@ -6,6 +6,7 @@ from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Any
 
+from headway.core.adapter import Adapter
 from headway.core.cluster import PlanWorker
 from headway.core.engine_kind import EngineKind
 from headway.core.latency import LatencyModel
@@ -30,6 +31,7 @@ class ModelDeployment:
             checkpoint's own.
         engine: what computes it.
         engine_args: the engine's own flags, as on a command line, besides what the plan decides.
+        adapters: that are served beside it.
     """
 
     name: str
@@ -41,6 +43,7 @@ class ModelDeployment:
     generation_config: str = ""
     engine: EngineKind = EngineKind.HEADWAY
     engine_args: str = ""
+    adapters: tuple[Adapter, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -140,8 +140,8 @@ def _there(
 
 
 def _is_same(model: ModelDeployment, other: ModelDeployment | None) -> bool:
-    """Whether two deployments are equal but for the objective, which a running model can change."""
-    return other is not None and replace(model, slo=other.slo) == other
+    """Whether two deployments are equal but for objective and adapters, which a running model can change."""
+    return other is not None and replace(model, slo=other.slo, adapters=other.adapters) == other
 
 
 def _served(

@@ -6,6 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import replace
 
+from headway.core.adapter import Adapter
 from headway.core.errors import ErrorCode
 from headway.core.request import (
     FinishReason,
@@ -51,6 +52,7 @@ def request_to_pb(request: GenerationRequest, *, traceparent: str = "") -> worke
         slack_s=request.slack_s if request.slack_s < math.inf else None,
         tenant=request.tenant,
         tenant_weight=request.tenant_weight if request.tenant_weight != 1.0 else None,
+        adapter=None if request.adapter is None else _adapter_to_pb(request.adapter),
     )
 
 
@@ -66,7 +68,16 @@ def request_from_pb(message: worker_pb2.SubmitSequence) -> GenerationRequest:
         slack_s=message.slack_s if message.HasField("slack_s") else math.inf,
         tenant=message.tenant,
         tenant_weight=message.tenant_weight if message.HasField("tenant_weight") else 1.0,
+        adapter=_adapter_from_pb(message.adapter) if message.HasField("adapter") else None,
     )
+
+
+def _adapter_to_pb(adapter: Adapter) -> common_pb2.Adapter:
+    return common_pb2.Adapter(name=adapter.name, directory=adapter.directory, digest=adapter.digest)
+
+
+def _adapter_from_pb(message: common_pb2.Adapter) -> Adapter:
+    return Adapter(name=message.name, directory=message.directory, digest=message.digest)
 
 
 def group_to_pb(requests: Sequence[GenerationRequest], *, traceparent: str = "") -> worker_pb2.SubmitGroup:

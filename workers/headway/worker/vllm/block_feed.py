@@ -68,9 +68,10 @@ class BlockFeed:
 
 def _apply(event: object, names: BlockNames) -> None:
     if isinstance(event, BlockStored):
-        if event.lora_name is None and event.kv_cache_spec_kind in _FULL_ATTENTION:
+        if event.kv_cache_spec_kind in _FULL_ATTENTION:
             keys = (event.extra_keys or [None])[0] or ()
-            salt = next((key for key in keys if isinstance(key, str)), "")
+            # An adapter's name comes first, and its requests always have a salt.
+            salt = next((key for key in reversed(keys) if isinstance(key, str)), "")
             names.store(event.block_hashes, parent=event.parent_block_hash, token_ids=event.token_ids, salt=salt)
     elif isinstance(event, BlockRemoved):
         names.remove(event.block_hashes)

@@ -92,11 +92,12 @@ class Books:
         self._num_prefill_tokens += step.num_prefill_tokens
         self._num_decode_tokens += step.num_decodes
 
-    def stats(self, *, num_cached_blocks: int) -> StepStats:
+    def stats(self, *, num_cached_blocks: int, adapters: tuple[str, ...] = ()) -> StepStats:
         """As they are after the latest step; tokens are those computed since the last call.
 
         Args:
             num_cached_blocks: blocks that the prefix cache knows, in use or not.
+            adapters: that are loaded, by key.
         """
         step = self._step
         is_running = bool(self.live) and step is not None
@@ -129,6 +130,7 @@ class Books:
             num_moved_blocks=0,
             duration_s=step.duration_s if step is not None else 0.0,
             work=self._work,
+            adapters=adapters,
         )
 
     @property

@@ -26,6 +26,7 @@ from headway.engine.sequence import Sequence as EngineSequence
 from headway.engine.stats import StepStats
 from headway.worker.engine_thread import StepListener
 from headway.worker.serving_engine import EngineFacts
+from headway.worker.vllm.adapters import Adapters
 from headway.worker.vllm.block_feed import BlockFeed
 from headway.worker.vllm.block_names import BlockNames
 from headway.worker.vllm.books import Books, Step
@@ -64,6 +65,7 @@ class VllmEngine:
         self._queue_policy = queue_policy
         self._names = BlockNames(self.events, block_size=order.block_size)
         self._books = Books(order.num_blocks)
+        self._adapters = Adapters(llm)
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._outputs: list[SequenceOutput] = []
         self._is_flushing = False
@@ -177,6 +179,9 @@ class VllmEngine:
         except VLLMClientError as error:
             if self._books.end(request.request_id):
                 refuse([request.request_id], InvalidArgumentError(f"vLLM refuses the request: {error}"))
+        except HeadwayError as error:
+            if self._books.end(request.request_id):
+                refuse([request.request_id], error)
         except (EngineDeadError, EngineGenerateError) as error:
             self._crash(error)
         finally:
@@ -195,8 +200,11 @@ class VllmEngine:
         if request.cache_salt:
             prompt["cache_salt"] = request.cache_salt
         sampling = sampling_of(request, max_tokens=num_left, eos_token_ids=self._spec.eos_token_ids)
+        lora = await self._adapters.use(request.adapter)
         is_first = True
-        async for output in self._llm.generate(prompt, sampling, request.request_id, priority=self._priority(request)):
+        async for output in self._llm.generate(
+            prompt, sampling, request.request_id, lora_request=lora, priority=self._priority(request)
+        ):
             self._deliver(output_of(request, output, is_first=is_first))
             is_first = False
 
@@ -240,7 +248,7 @@ class VllmEngine:
         self._listener.on_step(outputs, self._stats())
 
     def _stats(self) -> StepStats:
-        return self._books.stats(num_cached_blocks=self._names.num_blocks)
+        return self._books.stats(num_cached_blocks=self._names.num_blocks, adapters=self._adapters.keys)
 
     def _crash(self, error: Exception) -> None:
         if not self._has_crashed:
