@@ -18,6 +18,7 @@ from headway.gateway.service import GatewayService
 from headway.gateway.servicer import InferenceServicer
 from headway.rpc.config import parse_config
 from headway.rpc.host import hosting, run
+from headway.store.answers import AnswerStore
 from headway.store.api_keys import ApiKeyStore
 from headway.store.plans import PlanStore
 from headway.v1 import inference_pb2_grpc
@@ -49,6 +50,7 @@ async def main(config: GatewayConfig) -> None:
             generator=generator,
             inferrer=inferrer,
             key_ring=key_ring,
+            answers=AnswerStore(host.database),
             tracing=host.tracing,
         )
         http = HttpServer(

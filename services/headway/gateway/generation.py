@@ -5,6 +5,7 @@ import time
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
 
+from headway.core.errors import InvalidArgumentError
 from headway.gateway.best_of import best_of
 from headway.gateway.job import Delta, Job
 from headway.gateway.lease import Router
@@ -39,6 +40,12 @@ class Generator:
         Raises:
             HeadwayError: no place, or no answer. Before the first deltas nothing was generated.
         """
+        if job.journal is not None and (len(job.prompts) > 1 or job.options.selects or job.options.beam_width):
+            raise InvalidArgumentError(
+                "Streams of several prompts, of best_of and of beam search cannot be taken up again.",
+                hint="Send one prompt, or leave the header out.",
+                field="x-headway-resumable",
+            )
         if len(job.prompts) == 1:
             return self._stream(job, 0, text_sink=text_sink)
         return _merge([self._stream(job, prompt_index) for prompt_index in range(len(job.prompts))])

@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from headway.core.errors import InvalidArgumentError
 from headway.core.request import FinishReason, GenerationRequest, SamplingParams, TokenLogprobs
 from headway.core.slo import Slo
+from headway.gateway.answer_journal import AnswerJournal
 from headway.gateway.model import ServedModel
 from headway.gateway.options import Options
 from headway.gateway.tenants import SALT_END
@@ -36,6 +37,7 @@ class Arrival:
         tenant_weight: the tenant's part beside other tenants.
         cache_salt: the tenant's, in front of the request's own.
         traceparent: W3C context of the request's span; empty when tracing is off.
+        journal: of a stream that can be taken up again; None for all else.
     """
 
     at_s: float
@@ -45,6 +47,7 @@ class Arrival:
     tenant_weight: float = 1.0
     cache_salt: str = ""
     traceparent: str = ""
+    journal: AnswerJournal | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,6 +60,7 @@ class Job:
         arrived_s: by the monotonic clock.
         cache_salt: as in `GenerationRequest`.
         traceparent: W3C context of the request's span; empty when tracing is off.
+        journal: as the arrival's.
     """
 
     request_id: str
@@ -71,6 +75,12 @@ class Job:
     tenant_weight: float = 1.0
     cache_salt: str = ""
     traceparent: str = ""
+    journal: AnswerJournal | None = None
+
+    @property
+    def answer_id(self) -> str:
+        """That the client knows the answer by."""
+        return self.request_id if self.journal is None else self.journal.record.answer_id
 
     @property
     def num_sequences(self) -> int:
@@ -206,6 +216,7 @@ def make_job(
         cache_salt=_adapter_salt(model) + arrival.cache_salt + options.cache_salt,
         arrived_s=arrival.at_s,
         traceparent=arrival.traceparent,
+        journal=arrival.journal,
     )
 
 

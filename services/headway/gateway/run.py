@@ -4,7 +4,7 @@ import asyncio
 import logging
 import math
 from collections import Counter
-from collections.abc import AsyncGenerator, Callable, MutableMapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterator, MutableMapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TypeAlias
@@ -108,6 +108,8 @@ class Run:
         self._request = next(iter(self._running.values())).request
         self._wanted = _place_request(job, prompt_index)
         self._latest_start_s = math.inf  # by the clock, for its objectives; known with the first lease
+        self._journal = job.journal
+        self._noted: list[SequenceOutput] = []  # for the journal
         self._loss: HeadwayError | None = None
         self._is_moving = False
         self._owes_first_token = bool(job.slo)  # the router waits to hear how late it comes
@@ -125,6 +127,10 @@ class Run:
         Raises:
             HeadwayError: no worker took the sequences, or theirs failed.
         """
+        for deltas in self._past():
+            yield deltas
+        if not self._running:
+            return
         lease: Lease | None = None
         outcome = LeaseOutcome.ERROR
         try:
@@ -140,6 +146,7 @@ class Run:
                         ):
                             self._tell_first_token(lease)
                             self._trial.note_output()
+                            await self._keep()
                             yield deltas
                             shortcut = self._shortcut
                 except _WorkerLostError as lost:
@@ -170,6 +177,28 @@ class Run:
         finally:
             self._trial.end()
             self._release(lease, outcome)
+
+    def _past(self) -> Iterator[list[Delta]]:
+        """The deltas of what the journal has of the sequences, which then go on as after the loss of a worker."""
+        if self._journal is None or not self._journal.record.outputs:
+            return
+        decodings = [decoding for decoding in self._running.values() if isinstance(decoding, Decoding)]
+        for output in self._journal.record.outputs:
+            decoding = decodings[int(output.request_id)]
+            deltas = decoding.accept(output)
+            if deltas[-1].finish_reason is not None:
+                del self._running[decoding.sequence_id]
+            yield deltas
+        self._wanted = replace(self._wanted, resumed=True)
+        self._timeout_s = self._resume_timeout_s
+        self._owes_first_token = False
+        self._metrics.observe_resumption()
+
+    async def _keep(self) -> None:
+        """Has what was decoded in the journal before the client sees it."""
+        if self._journal is not None:
+            noted, self._noted = self._noted, []
+            await self._journal.note(noted, has_ended=not self._running)
 
     async def _settle(self, *, previous: Lease | None) -> tuple[Lease, _Submission]:
         """A lease, and the sequences where it is."""
@@ -290,6 +319,8 @@ class Run:
         if decoding is None:  # a stop string has ended it before this came
             return []
         deltas = decoding.accept(output)
+        if self._journal is not None and isinstance(decoding, Decoding):
+            self._noted.append(replace(output, request_id=str(decoding.index)))
         reason = deltas[-1].finish_reason
         if reason is not None:
             del self._running[output.request_id]

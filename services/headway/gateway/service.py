@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from headway.core.infer import InferInput
+from headway.gateway.answer_journal import AnswerBook
 from headway.gateway.caller import Callers
 from headway.gateway.config import GatewayConfig
 from headway.gateway.constraint import check_guide
@@ -38,6 +39,7 @@ class GatewayService:
 
     Attributes:
         generator: runs the jobs that `make_job` makes.
+        answers: keeps the streams that can be taken up again.
         callers: finds out whose requests are.
         threads: for long work on requests.
         max_body_bytes: of an HTTP request.
@@ -54,6 +56,7 @@ class GatewayService:
         generator: Generator,
         inferrer: Inferrer,
         key_ring: KeyRing,
+        answers: AnswerBook,
         tracing: Tracing,
     ) -> None:
         credentials = config.credentials("gateway")
@@ -61,6 +64,7 @@ class GatewayService:
         self.threads = Threads()
         self.prompt_tokenizer = PromptTokenizer(self.threads)
         self.generator = generator
+        self.answers = answers
         self.tracing = tracing
         tenants = read_tenants(config.tenants) if config.tenants else Tenants()
         self.tenant_places = TenantPlaces(tenants.max_sequences)
@@ -86,6 +90,10 @@ class GatewayService:
         field = "n" if num_prompts == 1 else "prompt"
         check_num_sequences(num_prompts * options.num_parallel, max_sequences=self.max_sequences, field=field)
 
+    def new_id(self) -> str:
+        """Unique, and with the id that the client gave its request."""
+        return job_id(request_id_var.get())
+
     async def make_job(
         self, model: ServedModel, prompts: Sequence[Prompt], *, options: Options, arrival: Arrival
     ) -> Job:
@@ -96,7 +104,7 @@ class GatewayService:
             FailedPreconditionError: the model cannot be guided.
         """
         job = make_job(
-            request_id=job_id(request_id_var.get()),
+            request_id=self.new_id(),
             model=model,
             prompts=prompts,
             options=options,

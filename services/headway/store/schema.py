@@ -84,6 +84,10 @@ CONTROLLER_EPOCH = KeyFamily(
 )
 PROCESS = KeyFamily("process:{}", "string (JSON)", None, "controller", "a launched process: pid, command, restarts")
 API_KEYS = KeyFamily("api-keys", "hash (JSON)", None, "controller", "API keys that were made, hashed, by id")
+ANSWER = KeyFamily("answer:{}", "hash (JSON)", 600.0, "gateway", "a stream that can be taken up again, and its owner")
+ANSWER_OUTPUTS = KeyFamily(
+    "answer-outputs:{}", "list (JSON)", 600.0, "gateway", "what workers gave for such a stream, by its id"
+)
 PREFIX = KeyFamily("prefix:{}", "string (JSON)", None, "kvcache", "a pinned prefix, by name")
 ATTAINMENT = KeyFamily("attainment:{}", "hash", None, "router", "requests by SLO outcome, by model")
 TRAFFIC = KeyFamily(

@@ -42,6 +42,9 @@ class Events:
         self.usage.count(deltas, n=self._n)
         return self._form.events(deltas)
 
+    def last(self) -> bytes:
+        return self._form.last_events(self.usage)
+
     def writer(self, index: int) -> Callable[[str], None]:
         """Sends the events of a choice's tokens that come with nothing else, one text each."""
         usage, event, send = self.usage, self._form.text_events(index), self._write
@@ -73,9 +76,10 @@ async def send_events(
         await send({"type": "http.response.start", "status": 200, "headers": [*_EVENT_HEADERS, *headers]})
         try:
             while batch:
-                await send({"type": "http.response.body", "body": events.of(batch), "more_body": True})
+                if body := events.of(batch):
+                    await send({"type": "http.response.body", "body": body, "more_body": True})
                 batch = await anext(deltas, [])
-            last = form.last_events(events.usage)
+            last = events.last()
         except HeadwayError as error:
             log.warning("the stream breaks off: %s", error)
             last = form.error_events(error)

@@ -1,10 +1,15 @@
 """The generation endpoints: body in, answer out."""
 
+import time
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from typing import TypeAlias, TypeVar
 
 from starlette.types import Send
 
+from headway.core.answer_record import AnswerRecord
+from headway.core.errors import InvalidArgumentError
+from headway.gateway.answer_journal import AnswerJournal
 from headway.gateway.infer.task import generating
 from headway.gateway.job import Arrival, Job
 from headway.gateway.openai.answer import Events, send_document, send_events
@@ -15,6 +20,7 @@ from headway.gateway.openai.handler import RequestHandler
 from headway.gateway.openai.parsed_chat import ParsedChatFormat
 from headway.gateway.openai.response import ResponseFormat
 from headway.gateway.openai.response_schema import ResponseRequest, fields_of_response
+from headway.gateway.openai.resumption import ResumableEvents, Resumption
 from headway.gateway.openai.schema import ChatRequest, CompletionRequest, GenerationRequest
 from headway.gateway.service import GatewayService
 from headway.gateway.tools.parser import AnswerParser, WordParser
@@ -40,6 +46,8 @@ class GenerationHandler(RequestHandler[R]):
         self._prepare = prepare
 
     async def reply(self, request: R, arrival: Arrival, send: Send) -> None:
+        if self.resumption is not None:
+            arrival = replace(arrival, journal=await self._journal(self.resumption, request, arrival))
         job, form = await self._prepare(self.service, request, arrival)
         for variable, name in request.template_fields.items():
             if job.model.template is not None and variable not in job.model.template.variables:
@@ -47,11 +55,31 @@ class GenerationHandler(RequestHandler[R]):
         with self.service.tenant_places.take(job.tenant, job.num_parallel):
             await self._send(request, job, form, send)
 
+    async def _journal(self, resumption: Resumption, request: R, arrival: Arrival) -> AnswerJournal:
+        if not request.stream or isinstance(request, ResponseRequest):
+            raise InvalidArgumentError(
+                "Only streams of completions and chat completions can be taken up again.",
+                hint="Set stream to true, or leave the header out.",
+                field="stream",
+            )
+        book, tenant, body_hash = self.service.answers, arrival.tenant, resumption.body_hash
+        if resumption.answer_id:
+            return await AnswerJournal.take(book, resumption.answer_id, tenant=tenant, body_hash=body_hash)
+        record = AnswerRecord(
+            answer_id=self.service.new_id(), tenant=tenant, body_hash=body_hash, created_s=int(time.time())
+        )
+        return await AnswerJournal.begin(book, record)
+
     async def _send(self, request: R, job: Job, form: Format, send: Send) -> None:
         generator = self.service.generator
         if request.stream:
-            events = Events(job, form, write=self.write_chunk)
-            deltas = generator.generate(job, text_sink=None if request.parts.tells_tokens else events.writer)
+            if self.resumption is not None and job.journal is not None:
+                seen = self.resumption.num_seen
+                events: Events = ResumableEvents(job, form, write=self.write_chunk, journal=job.journal, num_seen=seen)
+                deltas = generator.generate(job)
+            else:
+                events = Events(job, form, write=self.write_chunk)
+                deltas = generator.generate(job, text_sink=None if request.parts.tells_tokens else events.writer)
             await send_events(send, events, deltas, form=form, headers=self.ignored.headers)
         else:
             await send_document(send, job, generator.generate(job), form=form, headers=self.ignored.headers)

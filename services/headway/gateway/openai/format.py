@@ -61,9 +61,9 @@ class Format(Protocol):
 def envelope(job: Job, *, prefix: str, kind: str) -> dict[str, Any]:
     """The fields that every document and event of an answer has; `prefix` and `kind` are the endpoint's."""
     return {
-        "id": f"{prefix}-{job.request_id}",
+        "id": f"{prefix}-{job.answer_id}",
         "object": kind,
-        "created": int(time.time()),
+        "created": int(time.time()) if job.journal is None else job.journal.record.created_s,
         "model": job.model.name,
         "system_fingerprint": job.model.fingerprint,
     }

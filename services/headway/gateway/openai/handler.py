@@ -20,6 +20,7 @@ from headway.gateway.http_protocol import WRITE_CHUNK
 from headway.gateway.job import Arrival
 from headway.gateway.openai.body import parse_json, read_body
 from headway.gateway.openai.ignored import IgnoredFields
+from headway.gateway.openai.resumption import Resumption, resumption_of
 from headway.gateway.openai.schema import read_request
 from headway.gateway.openai.size import check_depth, check_size
 from headway.gateway.openai.strict import ModelRequest
@@ -42,9 +43,11 @@ class RequestHandler(Response, Generic[R]):
     Attributes:
         write_chunk: see `headway.gateway.http_protocol.GuardedHttpProtocol`.
         ignored: fields of the request that have no effect.
+        resumption: what the request asks for of a stream that can be taken up again.
     """
 
     write_chunk: Callable[[bytes], None]
+    resumption: Resumption | None
 
     def __init__(self, service: GatewayService, kind: type[R]) -> None:
         super().__init__()
@@ -68,6 +71,7 @@ class RequestHandler(Response, Generic[R]):
                 content = await read_body(scope, receive, max_bytes=self.service.max_body_bytes, grow=grow)
                 with self.service.slots.take(caller.tenant.name, weight=caller.tenant.weight):
                     async with while_connected(receive):
+                        self.resumption = resumption_of(headers, scope["path"], content)
                         await self._answer(content, headers, caller, send, arrived_s=arrived_s)
         except ClientLeftError:
             log.info("the client left")

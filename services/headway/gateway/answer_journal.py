@@ -1,0 +1,98 @@
+"""What a gateway keeps of a stream while it goes, so that the client can take it up again at any gateway."""
+
+import logging
+import uuid
+from collections.abc import Sequence
+from typing import Protocol
+
+from headway.core.answer_record import AnswerRecord
+from headway.core.errors import FailedPreconditionError, HeadwayError, NotFoundError
+from headway.core.request import SequenceOutput
+
+log = logging.getLogger(__name__)
+
+_HEADER = "last-event-id"
+
+
+class AnswerBook(Protocol):
+    """Where journals are kept. Who began an answer, or took it last, is its owner and alone may write."""
+
+    async def begin(self, record: AnswerRecord, *, owner: str) -> None:
+        """Keeps a record."""
+
+    async def append(self, answer_id: str, outputs: Sequence[SequenceOutput], *, owner: str, has_ended: bool) -> str:
+        """Adds outputs if the owner is still the same; returns who it is, empty where the answer is kept no longer.
+
+        Args:
+            has_ended: whether they are the last ones, so that it need not be kept for long.
+        """
+
+    async def find(self, answer_id: str) -> AnswerRecord | None:
+        """The record without its outputs; None where there is none."""
+
+    async def take(self, record: AnswerRecord, *, owner: str) -> AnswerRecord:
+        """The record with its outputs, for its new owner."""
+
+
+class AnswerJournal:
+    """The journal of one answer at the gateway that owns it.
+
+    Attributes:
+        record: as it was when this gateway began or took it.
+        is_kept: whether all outputs until now are in the journal.
+    """
+
+    def __init__(self, book: AnswerBook, record: AnswerRecord, *, owner: str) -> None:
+        self.record = record
+        self.is_kept = True
+        self._book = book
+        self._owner = owner
+
+    @classmethod
+    async def begin(cls, book: AnswerBook, record: AnswerRecord) -> "AnswerJournal":
+        """The journal of a new answer. UnavailableError where it cannot be kept."""
+        owner = uuid.uuid4().hex
+        await book.begin(record, owner=owner)
+        return cls(book, record, owner=owner)
+
+    @classmethod
+    async def take(cls, book: AnswerBook, answer_id: str, *, tenant: str, body_hash: str) -> "AnswerJournal":
+        """The journal of an answer that another gateway, or an earlier connection, has begun.
+
+        Raises:
+            NotFoundError: no such answer is kept for the tenant.
+            FailedPreconditionError: it answers another request.
+        """
+        record = await book.find(answer_id)
+        if record is None or record.tenant != tenant:
+            raise NotFoundError(
+                "The stream of this Last-Event-ID is not kept, or no longer.",
+                hint="Streams are kept for ten minutes, ended ones for one: send the request without Last-Event-ID.",
+                field=_HEADER,
+            )
+        if record.body_hash != body_hash:
+            raise FailedPreconditionError(
+                "The stream of this Last-Event-ID answers another request.",
+                hint="Send the same body to the same path.",
+                field=_HEADER,
+            )
+        owner = uuid.uuid4().hex
+        return cls(book, await book.take(record, owner=owner), owner=owner)
+
+    async def note(self, outputs: Sequence[SequenceOutput], *, has_ended: bool) -> None:
+        """Keeps outputs before the client sees them. Where that cannot be done the stream goes on without.
+
+        Raises:
+            FailedPreconditionError: the client has taken the stream up elsewhere.
+        """
+        if not outputs or not self.is_kept:
+            return
+        try:
+            present = await self._book.append(self.record.answer_id, outputs, owner=self._owner, has_ended=has_ended)
+        except HeadwayError as error:
+            log.warning("%s cannot be taken up again: %s", self.record.answer_id, error)
+            self.is_kept = False
+            return
+        self.is_kept = bool(present)
+        if present not in ("", self._owner):
+            raise FailedPreconditionError("The stream goes on at another connection.", field=_HEADER)
