@@ -142,8 +142,8 @@ class _Dialogue:
         return next((each for each in self._right if each.name == EAGER), backend)
 
     def _switch_s(self, backend: Backend) -> float:
-        """The context switch of (2.2): what a kernel of a backend takes more in a row of others than by itself, where it
-        pays for the start of a run too, so that this may be below nothing. Zero where it is not known."""
+        """The context switch of (2.2): what a kernel of a backend takes more in a row of others than by itself. There
+        it pays for the start of a run too, so that this may be below nothing. Zero where it is not known."""
         other = self._other(backend)
         if other == backend:
             return self._more_s(backend) / 2
