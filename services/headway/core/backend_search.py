@@ -118,7 +118,8 @@ class BackendPlan:
         single: seconds of each backend that runs the whole, by name.
         deviation: of the choice, as a share of the largest value.
         contest: the final; empty where nothing else came near.
-        switch_s: context switch by backend, measured: what a kernel adds where another backend ran before.
+        switch_s: context switch by backend, measured: what a kernel takes more in a row of others
+            than by itself; below 0 where the start of a run, which it pays for by itself, is more than that.
         dropped: backends that were not used anywhere, and why.
         num_measured: placed programs that the choice rests on.
         search_s: seconds that the searches took, without measuring.

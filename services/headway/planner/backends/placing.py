@@ -16,7 +16,7 @@ class Kernel:
 
     Attributes:
         seconds: by itself.
-        switch_s: context switch, the epsilon of (2.2): what it adds where another backend ran before.
+        switch_s: context switch, the epsilon of (2.2): what it takes more in a row of others.
     """
 
     operators: Operators
@@ -26,7 +26,7 @@ class Kernel:
 
     @property
     def cost_s(self) -> float:
-        return self.seconds + self.switch_s
+        return max(0.0, self.seconds + self.switch_s)
 
 
 @dataclass(frozen=True, slots=True)

@@ -142,13 +142,20 @@ class _Dialogue:
         return next((each for each in self._right if each.name == EAGER), backend)
 
     def _switch_s(self, backend: Backend) -> float:
-        """The context switch of (2.2): what a kernel of a backend and one of torch take more in turns than each by
-        itself. Nothing where the backend does not run the probe, or that was not measured."""
+        """The context switch of (2.2): what a kernel of a backend takes more in a row of others than by itself. There
+        it pays for the start of a run too, so that this may be below nothing. Zero where it is not known."""
+        other = self._other(backend)
+        if other == backend:
+            return self._more_s(backend) / 2
+        return self._more_s(backend) - self._more_s(other) / 2
+
+    def _more_s(self, backend: Backend) -> float:
+        """What an operator on a backend and one on the other take more in turns than each by itself."""
         costs = [self._cost(each) for each in self._probes(backend)]
         if any(cost.note for cost in costs):
             return 0.0
         changing_s, single_s, other_s = (cost.seconds for cost in costs)
-        return max(0.0, changing_s / _CHANGES - single_s - other_s)
+        return changing_s / _CHANGES - single_s - other_s
 
     def _alone(self, engine: Engine) -> Candidate:
         return Candidate(label=f"{len(engine.positions)} operators on {engine.backend}", engines=(engine,))
