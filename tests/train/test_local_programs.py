@@ -56,8 +56,11 @@ class ThreadLinks:
         return torch.stack(self.gather_row(tensor, row)).sum(0)
 
     def add_up_own(self, parts: Sequence[Tensor], row: tuple[int, ...]) -> Tensor:
+        return self.exchange_row(parts, row).sum(0)
+
+    def exchange_row(self, parts: Sequence[Tensor], row: tuple[int, ...]) -> Tensor:
         given = cast("list[Sequence[Tensor]]", self._exchanged(parts, row))
-        return torch.stack([each[row.index(self._rank)] for each in given]).sum(0)
+        return torch.stack([each[row.index(self._rank)] for each in given])
 
     def _exchanged(self, value: object, row: tuple[int, ...]) -> list[object]:
         with self._lock:

@@ -71,22 +71,33 @@ def test_moves_bring_parts_from_one_way_to_lie_to_another() -> None:
     chosen = random.Random(0)
     shape = [24, 36]
     whole = torch.arange(prod(shape)).view(shape)
+    kinds: set[MoveKind] = set()
     for _ in range(300):
         source, target = chosen.choice(specs(shape)), chosen.choice(specs(shape))
         has = {at: part(whole, source, at) for at in coordinates()}
         for move in moves(source, target, MESH):
             rows = {at: [(*at[: move.axis], i, *at[move.axis + 1 :]) for i in range(MESH[move.axis])] for at in has}
-            if move.kind is MoveKind.GATHER:
-                cut = {at: each.unflatten(move.dim, (move.outer, -1)) for at, each in has.items()}
-                joined = {at: torch.cat([cut[other] for other in row], move.dim + 1) for at, row in rows.items()}
-                has = {at: each.flatten(move.dim, move.dim + 1) for at, each in joined.items()}
+            kinds.add(move.kind)
+            if move.kind is not MoveKind.GATHER:
+                dim, outer = (move.dim, move.outer) if move.kind is MoveKind.SLICE else (move.to_dim, move.to_outer)
+                halves = {at: each.unflatten(dim, (outer, MESH[move.axis], -1)) for at, each in has.items()}
+                pieces = {
+                    (at, i): part.flatten(dim, dim + 1)
+                    for at, each in halves.items()
+                    for i, part in enumerate(each.unbind(dim + 1))
+                }
             else:
-                parts = (move.outer, MESH[move.axis], -1)
-                cut = {at: each.unflatten(move.dim, parts).unbind(move.dim + 1) for at, each in has.items()}
-                has = {at: each[at[move.axis]].flatten(move.dim, move.dim + 1) for at, each in cut.items()}
+                pieces = {(at, i): each for at, each in has.items() for i in range(MESH[move.axis])}
+            if move.kind is MoveKind.SLICE:
+                has = {at: pieces[at, at[move.axis]] for at in has}
+                continue
+            given = {at: [pieces[other, at[move.axis]] for other in row] for at, row in rows.items()}
+            cut = {at: [part.unflatten(move.dim, (move.outer, -1)) for part in parts] for at, parts in given.items()}
+            has = {at: torch.cat(parts, move.dim + 1).flatten(move.dim, move.dim + 1) for at, parts in cut.items()}
         for at, each in has.items():
             assert each.shape == local_shape(shape, target, MESH)
             assert torch.equal(each, part(whole, target, at)), (source, target)
+    assert kinds == {MoveKind.GATHER, MoveKind.EXCHANGE, MoveKind.SLICE}
 
 
 def _narrow(arguments: list[int], shape: list[int]) -> tuple[int, int, int]:

@@ -81,10 +81,18 @@ class Links:
         Args:
             parts: for each rank of the row, all of one shape.
         """
-        received = torch.empty((len(row), *parts[0].shape), dtype=parts[0].dtype)
+        return self.exchange_row(parts, row).sum(0)
+
+    def exchange_row(self, parts: Sequence[torch.Tensor], row: tuple[int, ...]) -> torch.Tensor:
+        """What the ranks of a row have for this one, in the row's order, along a new dim 0.
+
+        Args:
+            parts: for each rank of the row, all of one shape.
+        """
         given = torch.stack(list(parts))
+        received = torch.empty_like(given)
         self._wait_for_row(dist.all_to_all_single(received, given, group=self._rows[row], async_op=True), row)
-        return received.sum(0)
+        return received
 
     def _wait_for_row(self, work: "dist.Work | None", row: tuple[int, ...]) -> None:
         others = ", ".join(str(rank) for rank in row if rank != self._rank)

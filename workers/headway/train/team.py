@@ -1,6 +1,6 @@
 """How the ranks that compute a run together move values among them."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 import torch
 
@@ -23,6 +23,7 @@ class Team:
         """By the targets of local programs; each takes the tensor, an axis, and where that cuts the tensor."""
         return {
             MoveKind.GATHER.value: self._gather,
+            MoveKind.EXCHANGE.value: self._exchange,
             MoveKind.SLICE.value: self._slice,
             MoveKind.SUM.value: self._sum,
             MoveKind.SCATTER.value: self._scatter,
@@ -44,10 +45,13 @@ class Team:
         return tensor
 
     def _gather(self, tensor: torch.Tensor, axis: int, dim: int, outer: int) -> torch.Tensor:
-        parts = self._links.gather_row(tensor.contiguous(), self._rows[axis])
-        if outer == 1:
-            return torch.cat(parts, dim)
-        return torch.cat([_split(part, dim, (outer, -1)) for part in parts], dim + 1).flatten(dim, dim + 1)
+        return _joined(self._links.gather_row(tensor.contiguous(), self._rows[axis]), dim, outer)
+
+    def _exchange(
+        self, tensor: torch.Tensor, axis: int, dim: int, outer: int, to_dim: int, to_outer: int
+    ) -> torch.Tensor:
+        parts = [part.flatten(to_dim, to_dim + 1) for part in self._cut(tensor, axis, to_dim, to_outer)]
+        return _joined(self._links.exchange_row(parts, self._rows[axis]).unbind(), dim, outer)
 
     def _slice(self, tensor: torch.Tensor, axis: int, dim: int, outer: int) -> torch.Tensor:
         return self._cut(tensor, axis, dim, outer)[self._coordinates[axis]].flatten(dim, dim + 1).contiguous()
@@ -100,6 +104,13 @@ def _rows(stage: StageSpec, rank: int) -> list[tuple[int, ...]]:
         tuple(each for at, each in places if (*at[:axis], *at[axis + 1 :]) == (*own[:axis], *own[axis + 1 :]))
         for axis in range(len(mesh))
     ]
+
+
+def _joined(parts: Sequence[torch.Tensor], dim: int, outer: int) -> torch.Tensor:
+    """Parts of a dim, each of all of its outer parts, as the dim."""
+    if outer == 1:
+        return torch.cat(list(parts), dim)
+    return torch.cat([_split(part, dim, (outer, -1)) for part in parts], dim + 1).flatten(dim, dim + 1)
 
 
 def _split(tensor: torch.Tensor, dim: int, sizes: tuple[int, ...]) -> torch.Tensor:

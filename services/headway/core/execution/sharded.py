@@ -212,12 +212,16 @@ class _Local:
     def _move(self, at: int, move: Move) -> int:
         value, size = self._values[at], self._mesh[move.axis]
         shape = list(value.shape)
-        if move.kind in (MoveKind.GATHER, MoveKind.SPREAD):
+        places: list[int] = [move.axis, move.dim, move.outer]
+        if move.kind in (MoveKind.GATHER, MoveKind.SPREAD, MoveKind.EXCHANGE):
             shape[move.dim] *= size
         elif move.kind in (MoveKind.SLICE, MoveKind.SCATTER):
             shape[move.dim] //= size
+        if move.kind is MoveKind.EXCHANGE:
+            shape[move.to_dim] //= size
+            places += [move.to_dim, move.to_outer]
         result = replace(value, shape=tuple(shape), stride=dense_stride(shape, value.stride), is_weight=False)
-        arguments = {"args": [{REFERENCE: at}, move.axis, move.dim, move.outer], "kwargs": {}}
+        arguments = {"args": [{REFERENCE: at}, *places], "kwargs": {}}
         text = json.dumps(arguments, separators=(",", ":"))
         return self._append(Instruction(target=move.kind.value, arguments=text, results=(result,)))
 

@@ -7,6 +7,7 @@ that keep the order of elements move digits between dims; transpositions take di
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
+from itertools import pairwise
 from math import prod
 
 from headway.core.sharding_spec import Shard, ShardingSpec
@@ -17,6 +18,8 @@ class MoveKind(StrEnum):
 
     GATHER = "headway.gather"
     """Each gets all of a dim of which each has a part."""
+    EXCHANGE = "headway.exchange"
+    """Each gives all others their parts of one dim, and gets all of another of which each has a part."""
     SLICE = "headway.slice"
     """Each keeps its part of a dim."""
     SUM = "headway.sum"
@@ -33,12 +36,15 @@ class MoveKind(StrEnum):
 class Move:
     """Attributes:
     dim, outer: of the value as each device has it before the move; 0 and 1 where no dim is meant.
+    to_dim, to_outer: of an exchange, where it cuts.
     """
 
     kind: MoveKind
     axis: int
     dim: int = 0
     outer: int = 1
+    to_dim: int = 0
+    to_outer: int = 1
 
 
 def local_shape(shape: Sequence[int], spec: ShardingSpec, mesh: Sequence[int]) -> tuple[int, ...]:
@@ -61,9 +67,19 @@ def local_outer(axes: Sequence[Shard | None], axis: int, mesh: Sequence[int]) ->
     return outer
 
 
-def moves(source: ShardingSpec, target: ShardingSpec, mesh: Sequence[int]) -> Iterator[Move]:
+def moves(source: ShardingSpec, target: ShardingSpec, mesh: Sequence[int]) -> list[Move]:
     """What brings a value from one way to lie to another: inner cuts are gathered before outer ones, and made after
-    them."""
+    them. What is gathered from one dim and at once cut along another is exchanged."""
+    found = list(_gathers_and_slices(source, target, mesh))
+    for at, (last, first) in enumerate(pairwise(found)):
+        is_turn = (last.kind, first.kind) == (MoveKind.GATHER, MoveKind.SLICE)
+        if is_turn and last.axis == first.axis and last.dim != first.dim:
+            made = replace(last, kind=MoveKind.EXCHANGE, to_dim=first.dim, to_outer=first.outer)
+            return [*found[:at], made, *found[at + 2 :]]
+    return found
+
+
+def _gathers_and_slices(source: ShardingSpec, target: ShardingSpec, mesh: Sequence[int]) -> Iterator[Move]:
     axes = list(source.axes)
     pairs = list(enumerate(zip(source.axes, target.axes, strict=True)))
     gathered = {axis for axis, (has, wants) in pairs if has is not None and has != wants}
