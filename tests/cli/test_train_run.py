@@ -1,14 +1,20 @@
 """`headway train`: a model of the user's own, planned and trained by real processes."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from headway.cli.plan_file import write_plan
 from headway.cli.training_run.job_file import read_training_job
+from headway.core.capture import CaptureRequest
 from headway.core.errors import HeadwayError
+from headway.core.plan.training import SliceSeconds
+from headway.profiler.capture.capture import capture
 from tests.cli.conftest import Run
 from tests.cli.test_train import FACTORY
+from tests.planner.certify.planned import cluster_of, mesh_of, plan_of
 
 JOB = """
 model: mine:small
@@ -52,6 +58,24 @@ def test_a_job_is_planned_trained_and_kept(headway: Run, directory: Path) -> Non
     assert json.loads((directory / "trace.json").read_text())["otherData"] == {"step": 2}
     again = headway("train", "resume")
     assert (again.returncode, f"{known['run_id']} is done" in again.stderr) == (1, True)
+
+
+@pytest.mark.timeout(600)  # a machine that does much else takes long to capture and to start ranks
+def test_a_plan_with_slices_of_tokens_is_trained_by(headway: Run, directory: Path) -> None:
+    """In order: the last slice of a micro-batch has waited for the first, so stages run two of them first."""
+    request = CaptureRequest(source="zoo:llama-7b-small", batch=2, train=True)
+    graph = capture(request, report=lambda _: None).graph
+    assert graph is not None
+    whole = plan_of(graph, cluster_of(1, 2), meshes=[mesh_of(1, 1, 1)] * 2, num_micro_batches=2)
+    halves = SliceSeconds(forward_s=0.001, backward_s=0.002), SliceSeconds(forward_s=0.001, backward_s=0.002)
+    stages = tuple(replace(stage, slices=halves) for stage in whole.stages)
+    write_plan(replace(whole, slices=(10, 6), stages=stages), directory / "plan.json")
+    job = "model: zoo:llama-7b-small\ndata: {synthetic: true}\nbatch: 4\nsteps: 1\nplan: plan.json\n"
+    (directory / "job.yaml").write_text(job)
+    trained = headway("train", "job.yaml", timeout_s=500)
+    assert trained.returncode == 0, trained.stderr
+    assert "step 1 of 1: loss 4." in trained.stdout
+    assert "rank 1 FF" in trained.stdout.replace(".", ""), "all slices of a micro-batch before the first comes back"
 
 
 @pytest.mark.parametrize(

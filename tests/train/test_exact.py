@@ -140,7 +140,7 @@ def test_a_pipeline_learns_what_one_process_learns(name: str, runs: dict[str, tu
     directory, model = runs[name]
     told = json.loads((directory / "told.json").read_text())
     assert (told["error"], told["restarts"]) == ("", [])
-    losses, weights = train_alone(model, _data(directory), CASES[name][3])
+    losses, weights = train_alone(model, data_of(directory), CASES[name][3])
     assert [report["loss"] for report in told["reports"]] == pytest.approx(losses, rel=1e-10)
     checkpoint = Checkpoints(directory / CHECKPOINTS_DIRECTORY, keep=1).latest()
     assert checkpoint is not None
@@ -166,7 +166,7 @@ def test_ranks_that_share_updates_hold_a_part_of_the_optimizers_state(
     )
 
 
-def _data(directory: Path) -> Callable[[int], dict[str, Tensor]]:
+def data_of(directory: Path) -> Callable[[int], dict[str, Tensor]]:
     setup = read_setup(directory)
     tensors = load_file(directory / "data.safetensors")
     wanted = {

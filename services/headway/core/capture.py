@@ -1,6 +1,6 @@
 """The request to capture a model as a graph, and the progress of a capture."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from headway.core.errors import InvalidArgumentError
 from headway.core.graph import Graph
@@ -17,6 +17,7 @@ class CaptureRequest:
     seq: tokens of an example; None lets the model say.
     train: capture the backward pass too.
     with_program: also what can be run again.
+    lengths: also with the first so many tokens of each example, for each of these numbers.
     """
 
     source: str
@@ -24,6 +25,7 @@ class CaptureRequest:
     seq: int | None = None
     train: bool = False
     with_program: bool = False
+    lengths: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
         for name, value in (("batch", self.batch), ("seq", self.seq)):
@@ -38,8 +40,10 @@ class CaptureRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CaptureProgress:
-    """The phase that was begun, in words, and at last the graph, with its program where that was asked for."""
+    """The phase that was begun, in words, and at last the graph, with its program where that was asked for, and those
+    with fewer tokens by their number."""
 
     phase: str = ""
     graph: Graph | None = None
     program: Program | None = None
+    shorter: dict[str, Program] = field(default_factory=dict)

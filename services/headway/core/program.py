@@ -65,6 +65,11 @@ class Instruction:
         """Numbers of the values that it reads, in order; each as often as it is read."""
         return list(_references(json.loads(self.arguments)))
 
+    def renumbered(self, numbers: Mapping[int, int], *, name: str = "") -> "Instruction":
+        """The same call of the values that these are the new numbers of."""
+        arguments = _with_references(json.loads(self.arguments), numbers)
+        return replace(self, arguments=arguments_text(arguments), name=name)
+
 
 @dataclass(frozen=True, kw_only=True)
 class Program:
@@ -148,20 +153,31 @@ class Program:
                 what they make, is an input that it hands on.
         """
         num_inputs = len(self.inputs)
+        chosen, outside = self._borders(positions, with_views=with_views, results=results)
+        numbers = {number: i for i, number in enumerate(outside)}
+        numbers |= {num_inputs + at: len(outside) + i for i, at in enumerate(chosen)}
+        program = Program(
+            inputs=tuple(self.value(number) for number in outside),
+            instructions=tuple(self.instructions[at].renumbered(numbers) for at in chosen),
+            results=tuple(numbers[number] for number in results),
+        )
+        return Cut(program=program, reads=outside, writes=tuple(results), positions=chosen)
+
+    def cut_reads(self, positions: Iterable[int], *, results: Sequence[int] = ()) -> tuple[int, ...]:
+        """What a cut with views would read."""
+        return self._borders(positions, with_views=True, results=results)[1]
+
+    def _borders(
+        self, positions: Iterable[int], *, with_views: bool, results: Sequence[int]
+    ) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        """Positions of the instructions that a cut has, and numbers of what they read from outside."""
+        num_inputs = len(self.inputs)
         wanted = [number - num_inputs for number in results if number >= num_inputs]
         viewed = {at for at in wanted if self.instructions[at].is_view}
         chosen = self.chosen(viewed.union(positions), with_views=with_views)
         inside = {num_inputs + at for at in chosen}
         read = [number for at in chosen for number in self._references[at]]
-        outside = tuple(dict.fromkeys(number for number in (*read, *results) if number not in inside))
-        numbers = {number: i for i, number in enumerate(outside)}
-        numbers |= {num_inputs + at: len(outside) + i for i, at in enumerate(chosen)}
-        program = Program(
-            inputs=tuple(self.value(number) for number in outside),
-            instructions=tuple(_renumbered(self.instructions[at], numbers) for at in chosen),
-            results=tuple(numbers[number] for number in results),
-        )
-        return Cut(program=program, reads=outside, writes=tuple(results), positions=chosen)
+        return chosen, tuple(dict.fromkeys(number for number in (*read, *results) if number not in inside))
 
     def references(self, at: int) -> list[int]:
         """Numbers of the values that the instruction at a position reads."""
@@ -241,6 +257,11 @@ class Cut:
     positions: tuple[int, ...] = ()
 
 
+def arguments_text(arguments: Any) -> str:
+    """Arguments as an instruction has them."""
+    return json.dumps(arguments, separators=(",", ":"))
+
+
 def _references(arguments: Any) -> Iterator[int]:
     if isinstance(arguments, dict):
         if REFERENCE in arguments:
@@ -261,8 +282,3 @@ def _with_references(arguments: Any, numbers: Mapping[int, int]) -> Any:
             return {REFERENCE: numbers[arguments[REFERENCE]]}
         return {key: _with_references(item, numbers) for key, item in arguments.items()}
     return arguments
-
-
-def _renumbered(instruction: Instruction, numbers: dict[int, int]) -> Instruction:
-    arguments = _with_references(json.loads(instruction.arguments), numbers)
-    return replace(instruction, arguments=json.dumps(arguments, separators=(",", ":")), name="")

@@ -17,19 +17,19 @@ IGNORED = -100
 class Batch:
     """Attributes:
     tensors: by name of the step's inputs; examples along dim 0.
-    shares: by the first example of a run of the loss, its share of the iteration's loss; together 1.
+    shares: by the slice and the first example of a run of the loss, what it counts in the iteration's loss.
     counted: over how much the loss is a mean: targets, or examples where there are none.
     """
 
     step: int
     tensors: Mapping[str, torch.Tensor]
-    shares: Mapping[int, float]
+    shares: Mapping[tuple[int, int], float]
     counted: int = 0
 
 
 def make_batch(execution: Execution, step: int, tensors: Mapping[str, torch.Tensor]) -> Batch:
-    """Shares go by examples, or where some targets are to be ignored by the others: a mean over all of them is no mean
-    of the runs' means.
+    """Shares go by examples and tokens, or where some targets are to be ignored by the others: a mean over all of them
+    is no mean of the runs' means.
 
     Raises:
         InvalidArgumentError: the number of examples is wrong, or a run of the loss has no target at all.
@@ -46,24 +46,37 @@ def make_batch(execution: Execution, step: int, tensors: Mapping[str, torch.Tens
     firsts = range(0, execution.batch, examples)
     targets = tensors.get(TARGETS)
     if targets is None or targets.is_floating_point():
-        shares = dict.fromkeys(firsts, examples / execution.batch)
+        lengths = [tokens / sum(execution.slices) for tokens in execution.slices] or [1.0]
+        shares = {
+            (place, first): examples / execution.batch * length
+            for first in firsts
+            for place, length in enumerate(lengths)
+        }
         return Batch(step=step, tensors=tensors, shares=shares, counted=execution.batch)
     counted = targets != IGNORED
     total = int(counted.sum())
-    counts = {first: int(counted[first : first + examples].sum()) for first in firsts}
-    if empty := [first for first, count in counts.items() if not count]:
+    parts = torch.split(counted, list(execution.slices), dim=1) if execution.slices else (counted,)
+    counts = {
+        (place, first): int(part[first : first + examples].sum())
+        for first in firsts
+        for place, part in enumerate(parts)
+    }
+    if execution.sums_losses and total:
+        return Batch(step=step, tensors=tensors, shares=dict.fromkeys(counts, 1 / total), counted=total)
+    if empty := [key for key, count in counts.items() if not count]:
+        place, first = empty[0]
+        where = f" in slice {place}" if execution.slices else ""
         raise InvalidArgumentError(
-            f"Step {step}: examples {empty[0]} to {empty[0] + examples - 1} have no target.",
+            f"Step {step}: examples {first} to {first + examples - 1} have no target{where}.",
             hint="Leave such examples out, or make micro-batches larger.",
             field="data",
         )
-    shares = {first: count / total for first, count in counts.items()}
+    shares = {key: count / total for key, count in counts.items()}
     return Batch(step=step, tensors=tensors, shares=shares, counted=total)
 
 
 def loss_examples(execution: Execution) -> int:
     """Examples of one run of the stage that has the loss."""
-    (stage,) = {
-        part.stage for part in execution.parts if part.kind is ActionKind.FORWARD and execution.loss in part.writes
-    }
+    forward = (part for part in execution.parts if part.kind is ActionKind.FORWARD)
+    stage = next(part.stage for part in forward if execution.losses[0] in part.writes)
     return execution.stages[stage].examples

@@ -103,8 +103,9 @@ class Executor:
         sources: list[Callable[[], torch.Tensor]] = []
         waits: list[tuple[int, str]] = []
         for number in cut.cut.reads:
-            if number == self._execution.seed:
-                sources.append(partial(self._share, action.first))
+            if number in self._execution.seeds:
+                place = self._execution.seeds.index(number)
+                sources.append(partial(self._share, place, action.first))
             elif number < len(names) and names[number] in self._state:
                 sources.append(partial(self._state.__getitem__, names[number]))
             elif number < len(names):
@@ -115,10 +116,14 @@ class Executor:
                 sources.append(partial(self._slots.__getitem__, at))  # type: ignore[arg-type]
                 waits.append((at, f"{self._values[number].name}, {slot}"))
         writes = [self._number(Slot(value=v, first=action.first, count=action.count)) for v in part.writes]
-        is_counted = self._execution.loss in part.writes and self._execution.stages[part.stage].member(self._rank) == 0
-        loss_at = part.writes.index(self._execution.loss) if is_counted else None
+        losses = [
+            (part.writes.index(loss), (place, action.first))
+            for place, loss in enumerate(self._execution.losses)
+            if loss in part.writes and self._execution.stages[part.stage].member(self._rank) == 0
+        ]
+        seed = self._seed * _SEEDS + action.first + self._execution.batch * (part.stage % self._execution.num_slices)
         return partial(
-            self._run, action.part, sources, waits, writes, part.gradients, loss_at, action.first, cut.is_random
+            self._run, action.part, sources, waits, writes, part.gradients, losses, seed if cut.is_random else None
         )
 
     def _run(
@@ -128,20 +133,23 @@ class Executor:
         waits: Sequence[tuple[int, str]],
         writes: Sequence[int],
         gradients: Sequence[str],
-        loss_at: int | None,
-        first: int,
-        is_random: bool,  # noqa: FBT001 - bound once
+        losses: Sequence[tuple[int, tuple[int, int]]],
+        seed: int | None,
     ) -> None:
+        """Args:
+        losses: places of losses among the results, each with the key of its share.
+        seed: of what it draws, but for the step; None where it draws nothing.
+        """
         for at, what in waits:
             if at in self._coming:
                 self._arrive(at, what)
-        if is_random:
-            torch.manual_seed((self._seed * _SEEDS + self._batch.step * 1_000_003 + first) & _MOST_SEED)
+        if seed is not None:
+            torch.manual_seed((seed + self._batch.step * 1_000_003) & _MOST_SEED)
         results = self._runner.run(part, [source() for source in sources])
         for at, value in zip(writes, results, strict=False):
             self._slots[at] = value
-        if loss_at is not None:
-            self._loss.add_(results[loss_at], alpha=self._batch.shares[first])
+        for at, key in losses:
+            self._loss.add_(results[at], alpha=self._batch.shares[key])
         if gradients:
             self._gradients.add(gradients, results[len(writes) :])
 
@@ -186,9 +194,9 @@ class Executor:
         assert tensor is not None, "the certifier saw that it is there"
         return tensor
 
-    def _share(self, first: int) -> torch.Tensor:
-        loss = self._values[self._execution.loss]
-        return torch.tensor(self._batch.shares[first], dtype=_dtype(loss.dtype))
+    def _share(self, place: int, first: int) -> torch.Tensor:
+        loss = self._values[self._execution.losses[place]]
+        return torch.tensor(self._batch.shares[place, first], dtype=_dtype(loss.dtype))
 
     def _fed(self, name: str, first: int, count: int) -> torch.Tensor:
         return self._batch.tensors[name][first : first + count]

@@ -19,12 +19,15 @@ from headway.core.execution.certifier import certify
 from headway.core.execution.compiler import compile_execution
 from headway.core.execution.execution import Execution, StageSpec
 from headway.core.execution.orders import stage_orders
+from headway.core.execution.slices import slice_step
 from headway.core.graph import Graph
 from headway.core.plan.training import TrainingPlan
 from headway.core.program import Program
+from headway.core.token_slices import TokenSlices
 from headway.core.training_run import plan_stages
 from headway.profiler.capture.graph import build_graph
 from headway.profiler.capture.program import build_program
+from headway.profiler.capture.tokens import first_tokens
 from headway.profiler.capture.trace import trace
 from headway.train.batch import make_batch
 from headway.train.executor import Executor
@@ -70,14 +73,32 @@ def parallelize(
     graph, first = _captured(module, inputs, _PLANNED_BATCH)
     stages = tuple(map(_with_whole_parameters, plan_stages(plan, graph, zero=0)))
     successors: Sequence[Sequence[int]] = plan.successors
+    if plan.slices:
+        TokenSlices(graph)
     if world == 1:
         stages, successors = (_together(stages),), ((),)
     programs = {
         count: first if count == _PLANNED_BATCH else _captured(module, inputs, count)[1]
         for count in sorted({stage.examples for stage in stages})
     }
-    orders = stage_orders(schedule, stages, successors, batch=plan.batch)
-    execution = compile_execution(programs, stages, orders, batch=plan.batch, splits=False)
+    num_slices = len(plan.slices) or 1
+    orders = stage_orders(schedule, stages, successors, batch=plan.batch, num_slices=num_slices)
+    sums_losses = False
+    if plan.slices:
+        sliced = {
+            count: slice_step(
+                whole,
+                {tokens: _captured(module, inputs, count, tokens)[1] for tokens in sorted(set(plan.slices))},
+                plan.slices,
+            )
+            for count, whole in programs.items()
+        }
+        programs = {count: each.program for count, each in sliced.items()}
+        one = next(iter(sliced.values()))
+        stages, sums_losses = one.stages(stages, num_slices), one.sums_losses
+    execution = compile_execution(
+        programs, stages, orders, batch=plan.batch, splits=False, slices=plan.slices, sums_losses=sums_losses
+    )
     faults = certify(execution).faults
     assert not faults, f"the compiler makes lists that are right: {faults[0]}"
     return ParallelModule(module, execution, programs, rank=rank, links=_links(execution, timeout_s), seed=seed)
@@ -160,10 +181,13 @@ class ParallelModule:
         self._links.close()
 
 
-def _captured(module: nn.Module, inputs: Sequence[torch.Tensor], count: int) -> tuple[Graph, Program]:
-    """The step with so many examples, which are those given, again and again."""
+def _captured(
+    module: nn.Module, inputs: Sequence[torch.Tensor], count: int, tokens: int | None = None
+) -> tuple[Graph, Program]:
+    """The step with so many examples, which are those given, again and again, or the first tokens of these."""
     rows = torch.arange(count)
     given = pytree.tree_map_only(torch.Tensor, lambda tensor: tensor[rows % len(tensor)], tuple(inputs))
+    given = given if tokens is None else first_tokens(given, tokens)
     traced = trace(copy.deepcopy(module), given, train=True, report=lambda _: None)
     return build_graph(traced, name=type(module).__name__, is_training=True, batch=count), build_program(traced)
 

@@ -107,7 +107,9 @@ def stage_cuts(execution: Execution, programs: Mapping[int, Program], rank: int)
     """
     own = {number: stage.examples for number, stage in enumerate(execution.stages) if rank in stage.ranks}
     cuts = {
-        count: step_parts(programs[count], execution.stages, count, splits=execution.splits)
+        count: step_parts(
+            programs[count], execution.stages, count, splits=execution.splits, num_slices=execution.num_slices
+        )
         for count in set(own.values())
     }
     return {number: cuts[count] for number, count in own.items()}

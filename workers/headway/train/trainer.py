@@ -290,11 +290,11 @@ class Trainer:
 
     def _diverged(self, step: int, loss: float) -> FailedPreconditionError:
         """Names the stages whose gradients are no numbers; all ranks come here together."""
-        stages = self._setup.execution.stages
-        bad = torch.zeros(len(stages))
+        execution = self._setup.execution
+        bad = torch.zeros(len(execution.stages))
         for number in self._cuts:
-            gradients = [self._gradients.by_name[name] for name in stages[number].parameters]
-            bad[number] = sum(not bool(gradient.isfinite().all()) for gradient in gradients)
+            gradients = [self._gradients.by_name[name] for name in execution.stages[number].parameters]
+            bad[execution.planned_stage(number)] += sum(not bool(gradient.isfinite().all()) for gradient in gradients)
         self._links.add_up_everywhere(bad)
         where = ", ".join(str(number) for number, count in enumerate(bad.tolist()) if count)
         gradients_are = f"gradients of stage {where} are no finite numbers" if where else "their squares are too large"

@@ -1,7 +1,7 @@
 """Makes a run of a job: plans, captures the step as it will run, compiles and certifies the lists of all ranks."""
 
 from contextlib import aclosing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -17,8 +17,10 @@ from headway.core.codec import from_document, to_document
 from headway.core.errors import FailedPreconditionError, InvalidArgumentError
 from headway.core.execution.certifier import Certificate, certify
 from headway.core.execution.compiler import compile_execution
+from headway.core.execution.execution import Execution, StageSpec
 from headway.core.execution.mixed import in_bfloat16, with_casts
 from headway.core.execution.orders import stage_orders
+from headway.core.execution.slices import slice_step
 from headway.core.graph import Graph
 from headway.core.initial_weights import WeightsRequest
 from headway.core.plan.training import TrainingPlan
@@ -59,36 +61,61 @@ async def prepare_run(job: TrainingJob, *, deadline_s: float, state_dir: Path | 
     """
     plan = await _plan(job, deadline_s=deadline_s, state_dir=state_dir)
     with showing(Console(stderr=True)) as show:
-        graph, program = await _capture(job, _CAPTURE_BATCH, deadline_s=deadline_s, show=show)
+        lengths = tuple(sorted(set(plan.slices)))
+        captured = {
+            _CAPTURE_BATCH: await _capture(job, _CAPTURE_BATCH, deadline_s=deadline_s, show=show, lengths=lengths)
+        }
+        graph, program = captured[_CAPTURE_BATCH].whole
         stages = plan_stages(plan, graph, zero=job.zero)
-        programs = {_CAPTURE_BATCH: program}
         counts = sorted({stage.examples for stage in stages})
         for count in counts:
-            if count not in programs:
-                programs[count] = (await _capture(job, count, deadline_s=deadline_s, show=show))[1]
-    used = {count: programs[count] for count in counts}
-    if job.precision == Precision.BFLOAT16:
-        used = {count: in_bfloat16(each) for count, each in used.items()}
-        stages = with_casts(stages, next(iter(used.values())))
-    orders = stage_orders(job.schedule, stages, plan.successors, batch=job.batch)
-    optimizer = job.optimizer.name
-    execution = compile_execution(used, stages, orders, batch=job.batch, splits=False, optimizer=optimizer)
+            if count not in captured:
+                captured[count] = await _capture(job, count, deadline_s=deadline_s, show=show, lengths=lengths)
+    used, execution = _compiled(job, plan, stages, {count: captured[count] for count in counts})
     certificate = certify(execution)
     if certificate.faults:
         raise FailedPreconditionError(
             f"The lists of actions are not right: {certificate.faults[0]}", hint="This is a fault of Headway."
         )
-    texts = {str(count): program for count, program in used.items()}
     run = TrainingRun(
         job=job,
         execution=execution,
-        programs=texts,
+        programs={str(count): each for count, each in used.items()},
         planned_s=plan.iteration_s,
         num_tokens=_num_tokens(program),
         flops=graph.flops / _CAPTURE_BATCH * job.batch,
         thread_flops=read_catalogue(None).devices[_DEVICE].flops(job.precision),
     )
     return PreparedRun(run=run, plan=plan, certificate=certificate)
+
+
+def _compiled(
+    job: TrainingJob, plan: TrainingPlan, stages: tuple[StageSpec, ...], captured: dict[int, "_Captured"]
+) -> tuple[dict[int, Program], Execution]:
+    """The programs that ranks run, by number of examples, and their lists."""
+    used = {count: each.whole[1] for count, each in captured.items()}
+    shorter = {count: each.by_length for count, each in captured.items()}
+    if job.precision == Precision.BFLOAT16:
+        used = {count: in_bfloat16(each) for count, each in used.items()}
+        shorter = {count: {n: in_bfloat16(each) for n, each in parts.items()} for count, parts in shorter.items()}
+        stages = with_casts(stages, next(iter(used.values())))
+    num_slices, sums_losses = len(plan.slices) or 1, False
+    orders = stage_orders(job.schedule, stages, plan.successors, batch=job.batch, num_slices=num_slices)
+    if plan.slices:
+        sliced = {count: slice_step(each, shorter[count], plan.slices) for count, each in used.items()}
+        used = {count: each.program for count, each in sliced.items()}
+        one = next(iter(sliced.values()))
+        stages, sums_losses = one.stages(stages, num_slices), one.sums_losses
+    return used, compile_execution(
+        used,
+        stages,
+        orders,
+        batch=job.batch,
+        splits=False,
+        optimizer=job.optimizer.name,
+        slices=plan.slices,
+        sums_losses=sums_losses,
+    )
 
 
 def _num_tokens(program: Program) -> int:
@@ -147,8 +174,18 @@ async def _search(job: TrainingJob, *, deadline_s: float, state_dir: Path | None
     return planned.plan
 
 
-async def _capture(job: TrainingJob, count: int, *, deadline_s: float, show: Show) -> tuple[Graph, Program]:
-    request = _request(job, count)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Captured:
+    """A step whole, and with fewer tokens by their number."""
+
+    whole: tuple[Graph, Program]
+    by_length: dict[int, Program]
+
+
+async def _capture(
+    job: TrainingJob, count: int, *, deadline_s: float, show: Show, lengths: tuple[int, ...] = ()
+) -> _Captured:
+    request = replace(_request(job, count), lengths=lengths)
     found: CaptureProgress | None = None
     async with aclosing(call_child("headway.profiler.capture", to_document(request), deadline_s=deadline_s)) as answers:
         async for answer in answers:
@@ -157,7 +194,8 @@ async def _capture(job: TrainingJob, count: int, *, deadline_s: float, show: Sho
     assert found is not None
     assert found.graph is not None, "a capture that ends well has a graph"
     assert found.program is not None, "it was asked for"
-    return found.graph, found.program
+    shorter = {int(length): program for length, program in found.shorter.items()}
+    return _Captured(whole=(found.graph, found.program), by_length=shorter)
 
 
 async def write_weights(run: TrainingRun, path: Path, *, deadline_s: float) -> None:

@@ -9,7 +9,7 @@ from rich.table import Table
 from headway.cli.training_run.preparing import PreparedRun
 from headway.cli.training_run.runs import RunState
 from headway.cli.training_run.trace import span_line
-from headway.core.execution.execution import RUNS, ActionKind, Execution
+from headway.core.execution.execution import RUNS, ActionKind, Execution, PartSpec
 from headway.core.execution.sharded import unshared_operators
 from headway.core.execution.simulator import ExecutionTimes, simulate
 from headway.core.plan.training import TrainingPlan
@@ -21,12 +21,15 @@ _MOST_NAMED = 5
 
 def planned_times(execution: Execution, plan: TrainingPlan) -> ExecutionTimes:
     """What parts take by the plan; what is recomputed is in its backward passes."""
-    seconds = {ActionKind.FORWARD: "forward_s", ActionKind.BACKWARD: "backward_s"}
+    fields = {ActionKind.FORWARD: "forward_s", ActionKind.BACKWARD: "backward_s"}
+
+    def seconds(part: PartSpec) -> float:
+        stage, at = divmod(part.stage, execution.num_slices)
+        planned = plan.stages[stage].slices[at] if execution.slices else plan.stages[stage]
+        return float(getattr(planned, fields[part.kind])) if part.kind in fields else 0.0
+
     return ExecutionTimes(
-        parts=tuple(
-            float(getattr(plan.stages[part.stage], seconds[part.kind])) if part.kind in seconds else 0.0
-            for part in execution.parts
-        ),
+        parts=tuple(map(seconds, execution.parts)),
         update_s=max(stage.once_s for stage in plan.stages),
     )
 
@@ -36,7 +39,8 @@ def lists_table(prepared: PreparedRun) -> Table:
     table = Table("rank", "stages", "actions", "runs", "sends", "peak memory", box=box.SIMPLE)
     execution = prepared.run.execution
     for each, peak in zip(execution.ranks, prepared.certificate.peak_bytes, strict=True):
-        stages = [str(number) for number, stage in enumerate(execution.stages) if each.rank in stage.ranks]
+        own = (number for number, stage in enumerate(execution.stages) if each.rank in stage.ranks)
+        stages = dict.fromkeys(str(execution.planned_stage(number)) for number in own)
         kinds = [action.kind for action in each.actions]
         runs = sum(kind in RUNS for kind in kinds)
         sends = kinds.count(ActionKind.SEND)

@@ -205,7 +205,8 @@ def _coverage(execution: Execution, kinds: Sequence[ActionKind]) -> Iterator[str
                     if stage.team_size == 1
                     else f"on ranks {', '.join(map(str, ranks)) or 'none'}"
                 )
-                yield f"{part.kind.upper()} of stage {part.stage} runs {often} for example {first}."
+                where = execution.stage_text(part.stage)
+                yield f"{part.kind.upper()} of {where} runs {often} for example {first}."
     yield from (f"A part runs for examples from {first} on, which are no run of it." for _, first in sorted(runs))
 
 

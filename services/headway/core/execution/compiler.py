@@ -56,6 +56,8 @@ def compile_execution(
     batch: int,
     splits: bool,
     optimizer: str = "adamw",
+    slices: Sequence[int] = (),
+    sums_losses: bool = False,
 ) -> Execution:
     """Makes the lists.
 
@@ -63,13 +65,17 @@ def compile_execution(
         programs: the step captured with as many examples as a run of a stage has, by that number.
         stages: their `parameters` and `state_bytes` are filled in.
         orders: of stages on the same ranks; a rank runs the one that names its stages.
+        slices, sums_losses: of a step that is unrolled over slices; see `Execution`.
 
     Raises:
         InvalidArgumentError: the stages do not divide the batch, captures differ, a value cannot be cut where stages
             want different examples of it, or the orders never come to their end.
     """
     _check_stages(stages, batch)
-    cuts = {count: step_parts(program, stages, count, splits=splits) for count, program in programs.items()}
+    cuts = {
+        count: step_parts(program, stages, count, splits=splits, num_slices=len(slices) or 1)
+        for count, program in programs.items()
+    }
     count, program = next(iter(programs.items()))
     parts = part_specs(cuts, stages, len(program.inputs))
     cut = {number: parts for count in cuts for number, parts in cut_slots(cuts[count], programs[count]).items()}
@@ -78,13 +84,15 @@ def compile_execution(
     lists = _Lists(batch=batch, stages=filled, values=values, parts=parts, orders=orders)
     return Execution(
         batch=batch,
-        loss=cuts[count].loss,
-        seed=cuts[count].seed,
+        losses=cuts[count].losses,
+        seeds=cuts[count].seeds,
         splits=splits,
         stages=filled,
         values=tuple(values.values()),
         parts=parts,
         ranks=lists.make(),
+        slices=tuple(slices),
+        sums_losses=sums_losses,
     )
 
 

@@ -216,19 +216,38 @@ class RankList:
 class Execution:
     """Attributes:
     batch: examples of an iteration.
-    loss: value of the program that is the loss, one number; the mean over the examples of a run.
-    seed: value that the backward pass begins with: the gradient of the loss.
+    losses: values of the program that are its loss, one number each, of each slice; the mean over what a run has.
+    seeds: values that the backward pass begins with: the gradients of the losses.
     splits: whether gradients of inputs and of weights are parts of their own.
+    slices: tokens of each slice that sequences are cut into; empty where they are whole. Slice j of the plan's stage i
+        is then a stage of its own, number i x slices + j.
+    sums_losses: whether losses are sums over targets instead.
     """
 
     batch: int
-    loss: int
-    seed: int
+    losses: tuple[int, ...]
+    seeds: tuple[int, ...]
     splits: bool
     stages: tuple[StageSpec, ...]
     values: tuple[ValueSpec, ...]
     parts: tuple[PartSpec, ...]
     ranks: tuple[RankList, ...]
+    slices: tuple[int, ...] = ()
+    sums_losses: bool = False
+
+    @property
+    def num_slices(self) -> int:
+        """1 where sequences are whole."""
+        return len(self.slices) or 1
+
+    def planned_stage(self, number: int) -> int:
+        """The plan's stage that a stage is, or is a slice of."""
+        return number // self.num_slices
+
+    def stage_text(self, number: int) -> str:
+        """'stage 1', or 'slice 2 of stage 1'."""
+        stage, at = divmod(number, self.num_slices)
+        return f"slice {at} of stage {stage}" if self.slices else f"stage {stage}"
 
     def values_by_number(self) -> dict[int, ValueSpec]:
         return {value.number: value for value in self.values}
@@ -236,5 +255,5 @@ class Execution:
     def action_text(self, action: Action) -> str:
         """As text, with the stage of a run."""
         if action.kind in RUNS and 0 <= action.part < len(self.parts):
-            return f"{action} in stage {self.parts[action.part].stage}"
+            return f"{action} in {self.stage_text(self.parts[action.part].stage)}"
         return str(action)

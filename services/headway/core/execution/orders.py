@@ -26,26 +26,40 @@ Order = tuple[Turn, ...]
 
 
 def stage_orders(
-    method: str, stages: Sequence[StageSpec], successors: Sequence[Sequence[int]], *, batch: int, splits: bool = False
+    method: str,
+    stages: Sequence[StageSpec],
+    successors: Sequence[Sequence[int]],
+    *,
+    batch: int,
+    splits: bool = False,
+    num_slices: int = 1,
 ) -> list[Order]:
     """What each stage runs by itself, in order; stages form a graph and may have micro-batches of their own sizes.
 
     'gpipe' runs all forward passes first. '1f1b' (GraphPipe section 6) starts with as many as there are stages from
     this one on, counted in examples where sizes differ; then each backward pass frees one forward pass.
 
+    Where micro-batches are cut into slices, these are what is counted: a micro-batch's run forward in order and
+    backward in reverse.
+
     Args:
+        stages: of the plan.
         splits: whether gradients of weights are apart; they come right after those of inputs.
+        num_slices: of a micro-batch; slice j of stage i is stage i x `num_slices` + j in the orders.
     """
     ahead = longest_ways(successors, [float(stage.micro_batch) for stage in stages])
     orders = []
     for number, stage in enumerate(stages):
         count = batch // stage.micro_batch
-        warm_up = count if method == "gpipe" else min(count, max(1, -(-int(ahead[number]) // stage.micro_batch)))
+        units = [(number * num_slices + at, m) for m in range(count) for at in range(num_slices)]
+        back = [(number * num_slices + at, m) for m in range(count) for at in reversed(range(num_slices))]
+        least = num_slices - 1 + max(1, -(-int(ahead[number]) // stage.micro_batch))
+        warm_up = len(units) if method == "gpipe" else min(len(units), least)
         kinds = (ActionKind.INPUT, ActionKind.WEIGHT) if splits else (ActionKind.BACKWARD,)
-        order = [Turn(number, ActionKind.FORWARD, m) for m in range(warm_up)]
-        for m in range(count):
-            order += [Turn(number, kind, m) for kind in kinds]
-            order += [Turn(number, ActionKind.FORWARD, warm_up + m)] if warm_up + m < count else []
+        order = [Turn(at, ActionKind.FORWARD, m) for at, m in units[:warm_up]]
+        for place, (at, m) in enumerate(back):
+            order += [Turn(at, kind, m) for kind in kinds]
+            order += [Turn(at, ActionKind.FORWARD, m) for at, m in units[warm_up + place : warm_up + place + 1]]
         orders.append(tuple(order))
     return orders
 

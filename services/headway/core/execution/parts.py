@@ -14,7 +14,8 @@ from headway.core.execution.execution import ActionKind
 from headway.core.program import Cut, Program
 
 _SUM = "aten.add.Tensor"
-_SEED = "aten.ones_like.default"
+SEED = "aten.ones_like.default"
+"""Makes the gradient that a loss has by itself."""
 _RANDOM = (
     "bernoulli",
     "native_dropout",
@@ -61,18 +62,18 @@ class StagePart:
 class StepParts:
     """Attributes:
     names: of the program's inputs.
-    loss, seed: values of the program; see `Execution`.
+    losses, seeds: values of the program; see `Execution`.
     parameters: of each stage, those that its parts read.
     """
 
     names: tuple[str, ...]
-    loss: int
-    seed: int
+    losses: tuple[int, ...]
+    seeds: tuple[int, ...]
     parts: tuple[StagePart, ...]
     parameters: tuple[tuple[str, ...], ...]
 
 
-def cut_stages(program: Program, stages: Sequence[StageOperators], *, splits: bool) -> StepParts:
+def cut_stages(program: Program, stages: Sequence[StageOperators], *, splits: bool, num_slices: int = 1) -> StepParts:
     """Cuts a step.
 
     A parameter that several stages read has its gradient's terms added where they are made; they are one gradient once
@@ -80,12 +81,13 @@ def cut_stages(program: Program, stages: Sequence[StageOperators], *, splits: bo
 
     Args:
         splits: whether gradients that leave a stage are a part of their own.
+        num_slices: that the program is unrolled over.
 
     Raises:
         InvalidArgumentError: the step gives no loss, an operator writes onto what others read, or is in no stage or in
             two.
     """
-    return _Cutter(program=program, stages=stages, splits=splits).cut()
+    return _Cutter(program=program, stages=stages, splits=splits, num_slices=num_slices).cut()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -93,14 +95,15 @@ class _Cutter:
     program: Program
     stages: Sequence[StageOperators]
     splits: bool
+    num_slices: int
 
     def cut(self) -> StepParts:
         parts = [*self._forward_and_again(), *self._backward()]
         reads = [self._state_names(stage, parts) for stage in range(len(self.stages))]
         return StepParts(
             names=self.program.names,
-            loss=self.loss,
-            seed=self.seed,
+            losses=self.losses,
+            seeds=self.seeds,
             parts=tuple(parts),
             parameters=tuple(reads),
         )
@@ -110,22 +113,27 @@ class _Cutter:
         return len(self.program.inputs)
 
     @cached_property
-    def loss(self) -> int:
-        number = self.program.results[0] if self.program.results else -1
-        if number < self.num_inputs or self.program.value(number).shape != () or not self.program.gradients:
+    def losses(self) -> tuple[int, ...]:
+        """One, or one of each slice."""
+        numbers = self.program.results
+        known = [number for number in numbers[:1] if number >= self.num_inputs]
+        if not known or self.program.value(known[0]).shape != () or not self.program.gradients:
             raise InvalidArgumentError(
                 "The captured step gives no loss: its first result is not one number that parameters change.",
                 hint="Let the module return its loss, or name a loss that Headway knows.",
                 field="loss",
             )
-        return number
+        return numbers if self.num_slices > 1 else numbers[:1]
 
     @cached_property
-    def seed(self) -> int:
-        """The gradient of the loss by itself, which autograd makes first."""
+    def seeds(self) -> tuple[int, ...]:
+        """The gradients of the losses by themselves, which autograd makes first."""
+        found: dict[int, int] = {}
         for at, instruction in enumerate(self.program.instructions):
-            if instruction.target == _SEED and self.program.references(at) == [self.loss]:
-                return self.num_inputs + at
+            if instruction.target == SEED and self.program.references(at)[0] in self.losses:
+                found.setdefault(self.program.references(at)[0], self.num_inputs + at)
+        if len(found) == len(self.losses):
+            return tuple(found[loss] for loss in self.losses)
         raise InvalidArgumentError(
             "The captured step has no gradient of its loss.", hint="Capture it for training.", field="loss"
         )
@@ -192,7 +200,7 @@ class _Cutter:
     @cached_property
     def needed(self) -> frozenset[int]:
         """Positions that the loss or a gradient needs."""
-        numbers = [self.loss, *(number for terms in self.terms.values() for number in terms)]
+        numbers = [*self.losses, *(number for terms in self.terms.values() for number in terms)]
         return frozenset(self._ancestors(numbers, within=None))
 
     @cached_property
@@ -209,7 +217,7 @@ class _Cutter:
     def reads_of(self) -> dict[tuple[int, bool], tuple[int, ...]]:
         """By stage and pass: what all of its operators read of others, and their gradients."""
         return {
-            (stage, is_backward): self._cut(self._own(stage, is_backward=is_backward), stage).reads
+            (stage, is_backward): self._reads(self._own(stage, is_backward=is_backward), stage)
             for stage in range(len(self.stages))
             for is_backward in (False, True)
         }
@@ -225,27 +233,28 @@ class _Cutter:
         return found
 
     def _own(self, stage: int, *, is_backward: bool) -> set[int]:
-        seed = self.seed - self.num_inputs
-        return {at for at, place in self.stage_of.items() if place == (stage, is_backward) and at != seed} & self.needed
+        seeds = {seed - self.num_inputs for seed in self.seeds}
+        own = {at for at, place in self.stage_of.items() if place == (stage, is_backward)}
+        return (own - seeds) & self.needed
 
     def _forward_and_again(self) -> Iterator[StagePart]:
-        wanted = {
-            number: {stage for (stage, _), reads in self.reads_of.items() if number in reads}
-            for number in {n for reads in self.reads_of.values() for n in reads if n >= self.num_inputs}
-        }
+        wanted: dict[int, set[int]] = {}
+        for (reader, _), reads in self.reads_of.items():
+            for number in reads:
+                if number >= self.num_inputs:
+                    wanted.setdefault(number, set()).add(reader)
         for stage, given in enumerate(self.stages):
             own = self._own(stage, is_backward=False)
             made = [n for n in sorted(wanted) if self._base(n) in own]
-            if self._base(self.loss) in own and self.loss not in made:
-                made.append(self.loss)
+            made += [loss for loss in self.losses if self._base(loss) in own and loss not in made]
             if not given.recomputes:
                 yield self._part(stage, ActionKind.FORWARD, own, made)
                 continue
-            leaving = [n for n in made if n == self.loss or wanted[n] - {stage}]
+            leaving = [n for n in made if n in self.losses or wanted[n] - {stage}]
             saved = [n for n in made if n not in leaving]
             drawn = {at for at in own if draws(self.program.instructions[at].target)}
             again = self._ancestors(saved, within=own - drawn) & (own - drawn)
-            read = self._cut(again, stage, results=saved).reads
+            read = self._reads(again, stage, saved)
             kept = [n for n in read if n >= self.num_inputs and self._base(n) in own]
             yield self._part(stage, ActionKind.FORWARD, own, [*leaving, *(n for n in kept if n not in leaving)])
             remade = [n for n in saved if n not in kept]
@@ -264,7 +273,7 @@ class _Cutter:
                 continue
             first = self._ancestors(leaving, within=own) & own
             rest = own - first
-            between = [n for n in self._cut(rest, stage, results=[n for _, n in gradients]).reads if n not in leaving]
+            between = [n for n in self._reads(rest, stage, [n for _, n in gradients]) if n not in leaving]
             between = [n for n in between if self._base(n) in first]
             if first:
                 yield self._part(stage, ActionKind.INPUT, first, [*leaving, *between])
@@ -304,14 +313,20 @@ class _Cutter:
         )
 
     def _cut(self, positions: Iterable[int], stage: int, *, results: Sequence[int] = ()) -> Cut:
+        return self.program.cut(self._with_constants(positions, stage, results), with_views=True, results=results)
+
+    def _reads(self, positions: Iterable[int], stage: int, results: Sequence[int] = ()) -> tuple[int, ...]:
+        return self.program.cut_reads(self._with_constants(positions, stage, results), results=results)
+
+    def _with_constants(self, positions: Iterable[int], stage: int, results: Sequence[int]) -> set[int]:
         """With the constants that other stages make."""
         chosen = set(positions)
         while True:
-            cut = self.program.cut(chosen, with_views=True, results=results)
-            made = {self._base(number) for number in cut.reads if number >= self.num_inputs}
+            reads = self.program.cut_reads(chosen, results=results)
+            made = {self._base(number) for number in reads if number >= self.num_inputs}
             more = {at for at in made if at in self.constant and self.stage_of[at][0] != stage} - chosen
             if not more:
-                return cut
+                return chosen
             chosen |= more
 
     def _ancestors(self, numbers: Iterable[int], *, within: set[int] | None) -> set[int]:

@@ -37,17 +37,19 @@ def sharded_parts(step: StepParts, program: Program, shardings: Mapping[int, Sta
     found = list(step.parts)
     for stage, sharding in shardings.items():
         own = [(at, part) for at, part in enumerate(step.parts) if part.stage == stage]
-        shared = SharedOperators(program, sharding, [part for _, part in own], {*crossing, step.loss, step.seed})
+        shared = SharedOperators(program, sharding, [part for _, part in own], {*crossing, *step.losses, *step.seeds})
         for at, part in own:
             found[at] = replace(part, cut=_Local(shared, part).cut())
     return replace(step, parts=tuple(found))
 
 
-def step_parts(program: Program, stages: Sequence[StageSpec], count: int, *, splits: bool) -> StepParts:
+def step_parts(
+    program: Program, stages: Sequence[StageSpec], count: int, *, splits: bool, num_slices: int = 1
+) -> StepParts:
     """The parts of a step that was captured with so many examples, as one rank runs them; of stages whose runs have
     another number of examples as if they were not sharded."""
     operators = [StageOperators(forward=s.forward, backward=s.backward, recomputes=s.recomputes) for s in stages]
-    step = cut_stages(program, operators, splits=splits)
+    step = cut_stages(program, operators, splits=splits, num_slices=num_slices)
     own = {at: s.sharding for at, s in enumerate(stages) if s.sharding is not None and s.examples == count}
     return sharded_parts(step, program, own)
 
@@ -55,6 +57,8 @@ def step_parts(program: Program, stages: Sequence[StageSpec], count: int, *, spl
 def unshared_operators(program: Program, stages: Sequence[StageSpec], count: int) -> Iterator[tuple[int, str]]:
     """Operators that a plan splits along an axis and every rank of a team computes as a whole along it, with their
     stages; of stages whose runs have as many examples as the step was captured with."""
+    if all(stage.sharding is None for stage in stages):
+        return
     operators = [StageOperators(forward=s.forward, backward=s.backward, recomputes=s.recomputes) for s in stages]
     step = cut_stages(program, operators, splits=False)
     positions = program.positions()

@@ -37,7 +37,7 @@ def part_specs(cuts: Mapping[int, StepParts], stages: Sequence[StageSpec], num_i
             PartSpec(
                 stage=part.stage,
                 kind=part.kind,
-                reads=tuple(n for n in part.cut.reads if n >= num_inputs and n != first.seed),
+                reads=tuple(n for n in part.cut.reads if n >= num_inputs and n not in first.seeds),
                 writes=part.writes,
                 gradients=part.gradients,
                 workspace_bytes=max(0, cut.program.peak_bytes - cut.program.input_bytes - kept),
@@ -86,7 +86,8 @@ def _example_dim(programs: Mapping[int, Program], number: int) -> int | None:
 def with_state(
     stages: Sequence[StageSpec], cuts: StepParts, program: Program, *, optimizer: str
 ) -> tuple[StageSpec, ...]:
-    """The stages with their parameters and what these take; one that two stages of a rank share counts for both."""
+    """The stages with their parameters and what these take; one that several stages of the same ranks share counts for
+    the first of them."""
     inputs = dict(zip(program.names, program.inputs, strict=True))
     named = [replace(stage, parameters=names) for stage, names in zip(stages, cuts.parameters, strict=True)]
     holders, shared = parameter_holders(named), shared_updates(named)
@@ -96,7 +97,13 @@ def with_state(
         kept = STATE_COPIES[optimizer] - _HELD_COPIES
         return _state_bytes(inputs[name], kept, sharing, num_tiles=num_tiles(stage, name))
 
-    return tuple(replace(s, state_bytes=sum(num_bytes(s, name) for name in s.parameters)) for s in named)
+    counted: set[tuple[tuple[int, ...], str]] = set()
+    found = []
+    for stage in named:
+        own = [name for name in stage.parameters if (stage.ranks, name) not in counted]
+        counted.update((stage.ranks, name) for name in own)
+        found.append(replace(stage, state_bytes=sum(num_bytes(stage, name) for name in own)))
+    return tuple(found)
 
 
 def num_tiles(stage: StageSpec, name: str) -> int:

@@ -1,0 +1,191 @@
+"""Slices of tokens: a step that is unrolled over them is the whole step, and pipelines of them learn what one process
+learns."""
+
+import copy
+import json
+import subprocess
+import sys
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from headway.core.capture import CaptureRequest
+from headway.core.errors import FailedPreconditionError, InvalidArgumentError
+from headway.core.execution.certifier import certify
+from headway.core.execution.compiler import compile_execution
+from headway.core.execution.execution import RUNS, ActionKind, Execution, StageSpec
+from headway.core.execution.orders import stage_orders
+from headway.core.execution.sharding import StageSharding
+from headway.core.execution.simulator import ExecutionTimes, simulate
+from headway.core.execution.slices import SlicedStep, slice_step
+from headway.core.program import Program
+from headway.core.token_slices import TokenSlices
+from headway.core.training_job import OptimizerSettings
+from headway.core.training_run import CHECKPOINTS_DIRECTORY
+from headway.profiler.capture.capture import capture
+from headway.profiler.capture.program import build_program
+from headway.profiler.capture.tokens import first_tokens
+from headway.profiler.capture.trace import trace
+from headway.profiler.zoo.network import make_network
+from headway.profiler.zoo.registry import find
+from headway.programs.module import build_module
+from headway.train.checkpoint import Checkpoints
+from tests.train.models import SEQ, Gpt, gpt_stage
+from tests.train.models import inputs as gpt_inputs
+from tests.train.runs import BATCH, Captured, captured, difference, stages_of, train_alone, write_run
+from tests.train.test_exact import ADAMW, SGD, data_of
+
+pytestmark = pytest.mark.timeout(600)  # a machine that does much else takes long to start ranks
+
+
+def _program(model: nn.Module, given: Sequence[Tensor], targets: Tensor | None = None) -> Program:
+    return build_program(trace(copy.deepcopy(model), given, train=True, targets=targets, report=lambda _: None))
+
+
+def _sliced(model: nn.Module, given: Sequence[Tensor], slices: Sequence[int], targets: Tensor | None) -> SlicedStep:
+    shorter = {count: _program(model, *first_tokens((tuple(given), targets), count)) for count in set(slices)}
+    return slice_step(_program(model, given, targets), shorter, slices)
+
+
+@pytest.mark.parametrize(("name", "slices"), [("llama-70b", (6, 2, 8)), ("gpt3-1b", (1, 15))])
+def test_the_unrolled_step_is_the_whole_step(name: str, slices: tuple[int, ...]) -> None:
+    """Rotary positions from a table and learned ones, grouped keys, slices of one token: losses and gradients."""
+    torch.manual_seed(0)
+    model = make_network(find(f"{name}-small"), "cpu").double()
+    tokens, targets = torch.randint(64, (2, 2, sum(slices)))
+    targets[0, 3:] = -100
+    sliced = _sliced(model, (tokens,), slices, targets)
+    state = {**dict(model.named_parameters()), **dict(model.named_buffers()), "tokens": tokens, "targets": targets}
+    given = [state[name] for name in sliced.program.names]
+    with torch.no_grad():
+        results = build_module(sliced.program, torch.device("cpu"))(*given)
+    losses, gradients = results[: len(slices)], dict(zip(sliced.program.gradients, results[len(slices) :], strict=True))
+    whole = functional.cross_entropy(model(tokens).flatten(0, -2).float(), targets.flatten(), reduction="sum")
+    whole.backward()
+    assert sliced.sums_losses
+    assert float(sum(losses)) == pytest.approx(whole.item(), rel=1e-6)
+    wanted = {name: parameter.grad for name, parameter in model.named_parameters() if parameter.grad is not None}
+    assert gradients.keys() == wanted.keys()
+    norm = torch.cat(
+        [each.flatten() for each in wanted.values()]
+    ).norm()  # that of a key's bias is nothing but rounding
+    assert max((gradients[name] - wanted[name]).norm() for name in wanted) < 1e-6 * norm
+
+
+class Shifted(nn.Module):
+    """Makes its targets of its tokens, so that the last token of a slice would have none."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.gpt = Gpt()
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        loss: Tensor = self.gpt(tokens[:, :-1], tokens[:, 1:])
+        return loss
+
+
+@pytest.mark.parametrize(
+    ("source", "why"),
+    [("bert-base-small", "attention to later tokens"), ("qwen1.5-moe-a2.7b-small", "all tokens meet")],
+)
+def test_a_model_that_is_not_causal_is_refused(source: str, why: str) -> None:
+    graph = capture(CaptureRequest(source=f"zoo:{source}", batch=2, train=True), report=lambda _: None).graph
+    assert graph is not None
+    with pytest.raises(FailedPreconditionError, match=why):
+        TokenSlices(graph)
+
+
+def test_a_step_that_is_not_one_of_its_slices_is_refused() -> None:
+    tokens = gpt_inputs(Gpt(), 2)["tokens"]
+    with pytest.raises(FailedPreconditionError, match="another computation for 3 tokens than for 6"):
+        _sliced(Shifted(), (tokens,), (3, 3), None)
+    with pytest.raises(InvalidArgumentError, match="Slices of 3, 2 tokens are no sequence of 6 tokens"):
+        _sliced(Gpt(), tuple(gpt_inputs(Gpt(), 2).values()), (3, 2), None)
+
+
+def test_slices_in_a_stage_whose_workers_share_operators_are_refused() -> None:
+    program = Program(inputs=(), instructions=())
+    sharding = StageSharding(mesh=(2,), operators=())
+    stage = StageSpec(forward=(), backward=(), ranks=(0, 1), micro_batch=2, sharding=sharding)
+    with pytest.raises(FailedPreconditionError, match="Workers of stage 0 share its operators"):
+        SlicedStep(program=program, operators={}, sums_losses=True).stages([stage], 2)
+
+
+def _pipeline(
+    step: Captured, ranks: Sequence[tuple[int, ...]], slices: Sequence[int], *, method: str, **options: bool
+) -> tuple[Captured, Execution]:
+    """Stages of micro-batches of two examples a rank, all in slices."""
+    plan = stages_of(
+        step.graph, lambda m: gpt_stage(m, len(ranks)), ranks, [2 * len(each) for each in ranks], **options
+    )
+    sliced = _sliced(step.model, tuple(gpt_inputs(step.model, 2).values()), slices, None)
+    successors = [(number + 1,) for number in range(len(ranks) - 1)] + [()]
+    orders = stage_orders(method, plan, successors, batch=BATCH, num_slices=len(slices))
+    execution = compile_execution(
+        {2: sliced.program},
+        sliced.stages(plan, len(slices)),
+        orders,
+        batch=BATCH,
+        splits=False,
+        slices=slices,
+        sums_losses=sliced.sums_losses,
+    )
+    return replace(step, programs={2: sliced.program}), execution
+
+
+CASES: dict[str, tuple[list[tuple[int, ...]], tuple[int, ...], str, OptimizerSettings]] = {
+    "uniform": ([(0,), (1,)], (2, 2, 2), "1f1b", ADAMW),
+    "three stages": ([(0,), (1,), (2,)], (3, 2, 1), "1f1b", SGD),
+    "padded and recomputing": ([(0,), (1,)], (1, 5), "gpipe", ADAMW),
+}
+
+
+@pytest.fixture(scope="module")
+def step() -> Captured:
+    return captured(Gpt(), (2,))
+
+
+@pytest.fixture(scope="module")
+def runs(step: Captured, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    base, found = tmp_path_factory.mktemp("slices"), {}
+    for name, (ranks, slices, method, settings) in CASES.items():
+        is_padded = name.startswith("padded")
+        options = {"recomputes": True} if is_padded else {}
+        sliced, execution = _pipeline(step, ranks, slices, method=method, **options)
+        assert certify(execution).faults == ()
+        found[name] = base / name.replace(" ", "-")
+        write_run(found[name], sliced, execution, optimizer=settings, padded=is_padded)
+    script = Path(__file__).parent / "train_all.py"
+    subprocess.run([sys.executable, str(script), *map(str, found.values())], check=True, timeout=500)
+    return found
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_a_pipeline_of_slices_learns_what_one_process_learns(name: str, step: Captured, runs: dict[str, Path]) -> None:
+    told = json.loads((runs[name] / "told.json").read_text())
+    assert (told["error"], told["restarts"]) == ("", [])
+    losses, weights = train_alone(step.model, data_of(runs[name]), CASES[name][3])
+    assert [report["loss"] for report in told["reports"]] == pytest.approx(losses, rel=1e-10)
+    checkpoint = Checkpoints(runs[name] / CHECKPOINTS_DIRECTORY, keep=1).latest()
+    assert checkpoint is not None
+    assert difference(checkpoint.state(), weights) < 1e-10
+
+
+def test_slices_fill_a_pipeline_as_more_micro_batches_would(step: Captured) -> None:
+    """Of one micro-batch of six slices on two stages: seven slices' time forward and seven backward. Slices run forward
+    in order and backward in reverse, and of their keys and values the last one's are all that are kept."""
+    _, execution = _pipeline(step, [(0,), (1,)], (1,) * SEQ, method="1f1b")
+    order = [(a.kind, execution.parts[a.part].stage % SEQ) for a in execution.ranks[0].actions if a.kind in RUNS]
+    forward = [at for kind, at in order if kind is ActionKind.FORWARD]
+    backward = [at for kind, at in order if kind is ActionKind.BACKWARD]
+    assert forward == list(range(SEQ)) * (BATCH // 2)
+    assert backward == list(reversed(range(SEQ))) * (BATCH // 2)
+    seconds = simulate(execution, ExecutionTimes(parts=(1.0,) * len(execution.parts))).iteration_s
+    units = SEQ * BATCH // 2
+    assert seconds == 2 * (units + 1)
+    assert "slice 2 of stage 1" in execution.stage_text(SEQ + 2)
