@@ -1,4 +1,4 @@
-"""How many more embeddings a second a BERT gives on a backend: one stack serves it twice, and both are asked in turns."""
+"""Embeddings a second of a BERT with and without a backend: one stack serves it twice, and both are asked in turns."""
 
 import subprocess
 import sys
