@@ -13,7 +13,7 @@ VOCAB_SIZE = 30_522
 def make_bert(directory: Path, *, num_layers: int, width: int) -> Path:
     """Writes the checkpoint to `directory` unless it is there already; returns the directory. Heads are 64 wide; the
     tokenizer knows numbers only, as requests are token ids."""
-    if (directory / "config.json").exists():
+    if (directory / "tokenizer.json").exists():  # which is written last
         return directory
     torch.manual_seed(SEED)
     config = BertConfig(
