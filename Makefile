@@ -20,7 +20,7 @@ UV_RUN := $(if $(findstring $(BUILD)/uv,$(UV)),PYTHONPATH=$(BUILD)/uv $(UV),$(UV
 export CUDA_HOME ?= $(if $(shell command -v nvcc),,$(abspath $(BUILD)/cuda/nvidia/cu13))
 
 .PHONY: help install lock vllm test-vllm demo dashboards chart test test-chart test-cluster test-flaky test-kernels cuda lint audit fuzz chaos format clean soak bench-serve bench-vllm bench-overhead bench-admission \
-  bench-sharing bench-waste bench-ablation bench-steps bench-prefix bench-parallel bench-parallel-figures \
+  bench-encoders bench-sharing bench-waste bench-ablation bench-steps bench-prefix bench-parallel bench-parallel-figures \
   bench-parallel-measured bench-fabric bench-profile bench-captures bench-migration bench-reliability bench-disaggregation bench-alpaserve \
   bench-alpaserve-generated bench-alpaserve-mixed bench-alpaserve-figures bench-alpaserve-fidelity demo-alpaserve \
   bench-kernels bench-backends bench-planner bench-planner-ablation bench-planner-growth bench-planner-memory bench-planner-llama bench-planner-rivals bench-tessel bench-graphpipe bench-terapipe bench-planner-whole bench-train
@@ -251,6 +251,9 @@ bench-steps: install ## Where the time of a step goes, and the physical limit of
 
 bench-prefix: install ## A shared prefix with the prefix cache on and off
 	@$(PY) -m benchmarks.prefix
+
+bench-encoders: install ## Embeddings a second of a BERT with and without a backend
+	@$(PY) -m benchmarks.encoders
 
 bench-migration: install ## The pause of a stream that moves to another worker
 	@$(PY) -m benchmarks.migration

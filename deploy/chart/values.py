@@ -41,6 +41,9 @@ MODEL = fields(
         ),
         "quantization": choice("What its matrices are rounded to when they are loaded.", "int8"),
         "maxModelLen": whole("Its longest sequence in tokens.", least=1),
+        "backend": choice(
+            "What runs an encoder's layers; eager where it is left out.", "fastest", "eager", "onnxruntime", "openvino"
+        ),
         "generationConfig": text("A directory with the generation_config.json that counts, or none to do without."),
         "slo": fields(
             "The objectives of its requests; a request may set its own.",

@@ -25,7 +25,7 @@ ALLOWED = {
     "models": {"core", "kernels", "store"},
     "programs": {"core"},
     "train": {"core", "observe", "profiler", "programs"},
-    "runner": {"core", "encoder", "engine", "kernels", "models", "store"},
+    "runner": {"core", "backends", "encoder", "engine", "kernels", "models", "store"},
     "backends": {"core", "kernels", "observe", "planner", "profiler", "programs"},
     "worker": {"core", "rpc", "store", "observe", "backends", "encoder", "engine", "programs", "runner", "v1"},
 } | dict.fromkeys(SERVICES, SHARED)

@@ -34,6 +34,7 @@ ORDER = LoadOrder(
     generation_config="off",
     engine=EngineKind.VLLM,
     engine_args="--enforce-eager",
+    backend="openvino",
     parallel=ParallelConfig(tp=2, pp=2, stage_layers=(2, 1)),
     worker_ids=("worker-0", "worker-1", "worker-2", "worker-3"),
     group_id="group-7",

@@ -125,3 +125,26 @@ async def test_a_draining_worker_ends_what_runs_and_takes_no_more(infer: Bench) 
     assert drain.num_cancelled == 0
     assert len((await running).vectors) == 20
     assert (await fault_of(infer.stub.InferSequences(request("next")))).code == "unavailable"
+
+
+async def test_its_layers_run_on_the_backend_that_was_asked_for(unloaded: Bench, encoder: Path) -> None:
+    pytest.importorskip("onnxruntime", reason="onnxruntime is not installed")
+    order = worker_pb2.LoadModelRequest(
+        plan_id="plan",
+        model="bert",
+        directory=str(encoder),
+        block_size=16,
+        max_num_seqs=8,
+        max_num_batched_tokens=64,
+        max_model_len=128,
+        backend="onnxruntime",
+    )
+    assert [message async for message in unloaded.stub.LoadModel(order)][-1].done
+    worker = await unloaded.stub.GetWorker(worker_pb2.GetWorkerRequest())
+    assert [replica.backend for replica in worker.replicas] == ["onnxruntime"]
+    async for load in unloaded.stub.WatchLoad(worker_pb2.WatchLoadRequest(interval_ms=10)):
+        assert load.backend.startswith("onnxruntime ")
+        assert "(eager " in load.backend
+        break
+    response = await unloaded.stub.InferSequences(request("one", lengths=(3, 40)))
+    assert [len(vector) for vector in response.vectors] == [4 * 64] * 2

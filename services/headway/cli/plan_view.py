@@ -23,6 +23,8 @@ def _replica(assignment: Assignment, model: ModelDeployment | None) -> Table:
     table.add_row(Text(f"  {assignment.model}"), _place(assignment))
     if model is not None and model.engine is not EngineKind.HEADWAY:
         table.add_row(Text("    engine"), f"{model.engine} {model.engine_args}".rstrip())
+    if model is not None and model.backend:
+        table.add_row(Text("    backend"), model.backend)
     for rank, share in enumerate(assignment.shares):
         owner = f" of {share.worker_id}" if assignment.ranks else ""
         part = f"{text}: " if (text := rank_text(assignment, rank)) else ""

@@ -1,5 +1,7 @@
 """Shows the state of a stack."""
 
+from collections.abc import Iterator
+
 from rich.console import Group, JustifyMethod, RenderableType
 from rich.text import Text
 
@@ -62,6 +64,7 @@ def status_view(status: ClusterStatus, *, now_s: float) -> RenderableType:
         _headline(status),
         _models(status.plan, status.fleet),
         _workers(status.controller, status.fleet, status.plan),
+        *_backends(status.fleet),
         _processes(status.controller, now_s=now_s),
     )
 
@@ -121,6 +124,13 @@ def _workers(controller: ControllerStatus, fleet: FleetStatus, plan: ServingPlan
             hardware_text = described if number == 0 else ""
             rows.append((worker_id, model or "-", group, _state(state), *_load(load), _tpot(load, plan), hardware_text))
     return WideTable(_WORKER_COLUMNS, rows, 2)
+
+
+def _backends(fleet: FleetStatus) -> Iterator[Text]:
+    """A line for each replica that was to run on a backend."""
+    for load in fleet.groups:
+        if load.backend:
+            yield Text(f"{load.model} on {load.worker_id} runs on {load.backend}")
 
 
 def _group(worker: WorkerStatus, plan: ServingPlan | None) -> str:

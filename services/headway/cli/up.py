@@ -8,6 +8,7 @@ import typer
 from rich.console import Console
 
 from headway.cli import up_options as options
+from headway.cli.backend_choice import check_backends, with_backends
 from headway.cli.claim import claim
 from headway.cli.emulation import parse_emulation
 from headway.cli.engine_choice import check_limits, check_names, find_vllm, read_engines
@@ -41,6 +42,7 @@ def up(
     stage_profiles: options.StageProfiles = None,
     engine: options.Engines = None,
     engine_args: options.EngineArgs = None,
+    backend: options.Backends = None,
     dtype: options.Dtype = None,
     quantization: options.Quantization = None,
     kv_cache_memory: options.KvCacheMemory = None,
@@ -99,6 +101,7 @@ def up(
         engines=engines,
     )
     check_names(engines, models)
+    models = with_backends(models, backend or (), is_emulated=bool(emulated))
     limits = EngineLimits(
         block_size=block_size,
         max_num_seqs=max_num_seqs,
@@ -118,6 +121,7 @@ def up(
         decode_workers=decode_workers,
     )
     check_limits(limits, models, device=device, is_emulated=bool(emulated))
+    check_backends(models, limits, device=device)
     num_vllm = count_vllm(workers, models)
     if not emulated:
         worker_options = WorkerOptions(

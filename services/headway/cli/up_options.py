@@ -63,6 +63,16 @@ EngineArgs: TypeAlias = Annotated[
         rich_help_panel=_ENGINE,
     ),
 ]
+Backends: TypeAlias = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--backend",
+        metavar="BACKEND|NAME=BACKEND",
+        help="What runs the layers of encoders, or of the one of that name: onnxruntime, openvino, the fastest as "
+        "measured while it is loaded, or eager, the default. Repeatable.",
+        rich_help_panel=_ENGINE,
+    ),
+]
 Threads: TypeAlias = Annotated[int, typer.Option(min=0, help="Compute threads of each worker; 0 shares the cores.")]
 NoBindCores: TypeAlias = Annotated[
     bool,

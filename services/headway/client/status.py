@@ -90,6 +90,7 @@ class GroupStatus:
         num_in_flight: requests that the router sent there and that have not ended.
         num_running, num_waiting: sequences in the running batch, and queued for it.
         report_age_s: seconds since the worker's last load report.
+        backend: what runs an encoder's layers, in words; empty where none was asked for.
         latency: latency model of its steps as the router has it: profiled, and corrected by live steps. None where it
             is unknown.
         observed_s: seconds of the live steps that it is corrected by.
@@ -108,6 +109,7 @@ class GroupStatus:
     report_age_s: float = 0.0
     latency: LatencyModel | None = None
     observed_s: float = 0.0
+    backend: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

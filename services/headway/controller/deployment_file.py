@@ -15,6 +15,7 @@ from headway.core.errors import InvalidArgumentError
 from headway.core.line import QueuePolicy
 from headway.core.model import ModelSpec
 from headway.core.plan.serving import EngineLimits, ModelDeployment
+from headway.core.served_backend import check_served_backend, own_backend
 from headway.core.slo import Slo
 from headway.store.checkpoint import read_checkpoint
 
@@ -44,6 +45,7 @@ class ModelDocument(_Document):
     quantization: Literal["int8"] | None = None
     max_model_len: int | None = Field(default=None, ge=1)
     generation_config: str = ""
+    backend: str = ""
     slo: SloDocument = SloDocument()
     engine: EngineKind = EngineKind.HEADWAY
     engine_args: str = ""
@@ -139,6 +141,8 @@ def read_model(document: ModelDocument, *, is_emulated: bool) -> ModelDeployment
         has_weights=not is_emulated,
         generation_config=document.generation_config,
     ).spec
+    if document.backend:
+        check_served_backend(document.backend, field="deployment.models.backend")
     if document.max_model_len is not None and document.max_model_len > spec.max_position:
         raise InvalidArgumentError(
             f"{document.name} takes sequences of {spec.max_position} tokens at most, not {document.max_model_len}.",
@@ -154,6 +158,7 @@ def read_model(document: ModelDocument, *, is_emulated: bool) -> ModelDeployment
         generation_config=document.generation_config,
         engine=document.engine,
         engine_args=document.engine_args,
+        backend=own_backend(document.backend),
     )
 
 

@@ -225,6 +225,7 @@ def _work(assignment: Assignment, model: ModelDeployment) -> LoadOrder:
         generation_config=model.generation_config,
         engine=model.engine,
         engine_args=model.engine_args,
+        backend=model.backend,
         parallel=assignment.parallel,
         worker_ids=assignment.worker_ids,
         group_id=assignment.group_id,

@@ -218,7 +218,7 @@ class ControllerService:
             model, worker = plan.model(assignment.model), plan.worker(assignment.worker_id)
             assert model is not None, "a certified plan has its models"
             assert worker is not None, "a certified plan has its workers"
-            profile = profile_id(model.spec, worker.hardware, assignment.parallel)
+            profile = profile_id(model.spec, worker.hardware, assignment.parallel, backend=model.backend)
             can_be_timed = Feature.MEASURED_STEPS in FEATURES[model.engine]
             if assignment.prediction.profile_id or profile in done or not can_be_timed:
                 continue

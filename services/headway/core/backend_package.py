@@ -19,12 +19,14 @@ class BackendPackage:
     Attributes:
         package: the distribution whose version its times depend on.
         precisions: that it can compute products in.
+        serves: whether its programs take inputs of any length, as the batches of a served encoder are.
     """
 
     name: str
     package: str
     kind: BackendKind = BackendKind.GRAPH
     precisions: tuple[str, ...] = (FLOAT32,)
+    serves: bool = False
 
     @property
     def version(self) -> str | None:
@@ -44,8 +46,8 @@ class BackendPackage:
 BUILT_IN = (
     BackendPackage(name=EAGER, package="torch", kind=BackendKind.OPERATORS, precisions=(FLOAT32, BFLOAT16)),
     BackendPackage(name="inductor", package="torch", precisions=(FLOAT32, BFLOAT16)),
-    BackendPackage(name="onnxruntime", package="onnxruntime", precisions=(FLOAT32, INT8)),
-    BackendPackage(name="openvino", package="openvino", precisions=(FLOAT32, BFLOAT16)),
+    BackendPackage(name="onnxruntime", package="onnxruntime", precisions=(FLOAT32, INT8), serves=True),
+    BackendPackage(name="openvino", package="openvino", precisions=(FLOAT32, BFLOAT16), serves=True),
     BackendPackage(name="headway", package="headway", kind=BackendKind.OPERATORS, precisions=(FLOAT32, BFLOAT16, INT8)),
     BackendPackage(name="tensorrt", package="torch-tensorrt"),
 )

@@ -21,6 +21,7 @@ class LoadReport:
         num_prefix_hit_tokens, num_prefix_query_tokens: tokens found and looked up in the prefix cache since then.
         fetch_bytes_per_s: how fast blocks came from other workers lately; 0 where none did.
         adapters: that the model's engine has loaded, by key.
+        backend: what runs an encoder's layers, in words; empty where no backend was asked for.
         work: the work of all its steps since then; empty where it is not counted.
     """
 
@@ -40,5 +41,6 @@ class LoadReport:
     num_prefix_hit_tokens: int = 0
     num_prefix_query_tokens: int = 0
     fetch_bytes_per_s: float = 0.0
+    backend: str = ""
     work: StepWork = _NO_WORK
     adapters: tuple[str, ...] = ()

@@ -21,6 +21,7 @@ class LoadOrder:
         num_blocks, num_host_blocks: of all the group's cache shards together, which have equally many.
         preemption: "auto", "recompute" or "swap".
         engine, engine_args: what computes it, and its own flags besides what is said here.
+        backend: what runs an encoder's layers; empty for Headway's own kernels.
         worker_ids: the group's, by rank; rank 0 leads. Empty where a worker alone is told so by hand.
         stage_latencies: what a step takes in each stage of the pipeline, on emulated devices; empty on real ones.
         memory_bytes: that it takes on each worker, by rank. The controller's own: no worker is told.
@@ -47,6 +48,7 @@ class LoadOrder:
     generation_config: str = ""
     engine: EngineKind = EngineKind.HEADWAY
     engine_args: str = ""
+    backend: str = ""
     parallel: ParallelConfig = SINGLE
     worker_ids: tuple[str, ...] = ()
     group_id: str = ""

@@ -38,9 +38,11 @@ class Profile:
     created_at_s: float
 
 
-def profile_id(spec: ModelSpec, hardware: Hardware, parallel: ParallelConfig = SINGLE) -> str:
-    """The same while nothing that timings depend on changes."""
+def profile_id(spec: ModelSpec, hardware: Hardware, parallel: ParallelConfig = SINGLE, *, backend: str = "") -> str:
+    """The same while nothing that timings depend on changes. `backend`: see `ModelDeployment`."""
     text = f"{spec.content_hash}:{hardware.content_hash}"
     if parallel.num_ranks > 1:  # else as ever, so that what was measured stays known
         text += f":{parallel}:{parallel.stage_layers}:{parallel.cp_ffn}"
+    if backend:
+        text += f":{backend}"
     return hashlib.sha256(text.encode()).hexdigest()[:16]

@@ -107,7 +107,10 @@ class PlannerService:
         self, models: Sequence[ModelDeployment], workers: Sequence[PlanWorker], layouts: Collection[ParallelConfig]
     ) -> dict[str, Profile]:
         hardware = {worker.hardware.content_hash: worker.hardware for worker in workers}.values()
-        ids = {profile_id(*pair) for pair in product((model.spec for model in models), hardware, layouts)}
+        ids = {
+            profile_id(model.spec, of_worker, layout, backend=model.backend)
+            for model, of_worker, layout in product(models, hardware, layouts)
+        }
         found = [await self._profiles.get(profile) for profile in sorted(ids)]
         known = {profile.profile_id: profile for profile in found if profile is not None}
         emulated = [each for each in hardware if each.is_emulated]

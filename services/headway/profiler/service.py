@@ -77,7 +77,7 @@ class ProfilerService:
             AsyncExitStack() as stack,
         ):
             loaded = await worker.describe()
-            name = profile_id(spec, loaded.hardware, loaded.parallel)
+            name = profile_id(spec, loaded.hardware, loaded.parallel, backend=loaded.backend)
             stored = None if force else await self._profiles.get(name)
             if stored is not None:
                 num_points = len(stored.measurements)

@@ -30,6 +30,7 @@ class LoadedWorker:
     parallel: ParallelConfig
     model: str
     plan_id: str
+    backend: str = ""
 
 
 class Worker:
@@ -62,7 +63,13 @@ class Worker:
             )
         hardware = from_pb(response.hardware, Hardware)
         parallel = from_pb(response.parallel, ParallelConfig) if response.HasField("parallel") else SINGLE
-        return LoadedWorker(hardware=hardware, parallel=parallel, model=replica.model, plan_id=replica.plan_id)
+        return LoadedWorker(
+            hardware=hardware,
+            parallel=parallel,
+            model=replica.model,
+            plan_id=replica.plan_id,
+            backend=replica.backend,
+        )
 
     async def limits(self) -> WorkerLimits:
         request = worker_pb2.WatchLoadRequest(interval_ms=1000)

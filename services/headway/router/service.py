@@ -300,4 +300,5 @@ class RouterService:
                 report_age_s=time.monotonic() - group.reported_at_s,
                 latency=replica.latency if replica is not None else None,
                 observed_s=replica.observed_s if replica is not None else 0.0,
+                backend=report.backend,
             )

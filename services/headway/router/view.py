@@ -16,6 +16,7 @@ class GroupLoad:
         report_age_s: seconds since the report.
         latency: of its steps, from which answers are predicted; None where the plan knows none.
         observed_s: seconds of live steps that it is corrected by.
+        backend: what runs an encoder's layers, in words; empty where none was asked for.
     """
 
     group_id: str
@@ -31,6 +32,7 @@ class GroupLoad:
     report_age_s: float
     latency: LatencyModel | None = None
     observed_s: float = 0.0
+    backend: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

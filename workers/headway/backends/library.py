@@ -18,10 +18,12 @@ class CompileOptions:
     Attributes:
         precision: what products are computed in: 'float32', 'bfloat16', or 'int8' for weights that are rounded to it.
         num_threads: threads of one run.
+        varying: the dims of each input that differ from run to run; empty where all are as in the examples.
     """
 
     precision: str = "float32"
     num_threads: int = 1
+    varying: tuple[tuple[int, ...], ...] = ()
 
 
 class Library(Protocol):

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import torch
-from torch import fx
+from torch import fx, nn
 
 from headway.backends.exportable import exportable
 from headway.backends.library import CompileOptions, Run
@@ -21,12 +21,16 @@ class OnnxRuntime:
         settings.inter_op_num_threads = 1
         settings.log_severity_level = 3
         settings.add_session_config_entry("session.intra_op.allow_spinning", "0")  # it would slow the next engine
-        model = _exported(module, inputs, options.precision)
+        model = _exported(module, inputs, options)
         session = onnxruntime.InferenceSession(model, settings, providers=["CPUExecutionProvider"])
         specs = [torch.empty_like(given, memory_format=torch.contiguous_format) for given in _outputs(module, inputs)]
         names = [given.name for given in session.get_inputs()]
         results = [given.name for given in session.get_outputs()]
         places = [int(name.removeprefix("input_")) for name in names]
+
+        def run_varying(*tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
+            given = {name: tensors[place].numpy() for name, place in zip(names, places, strict=True)}
+            return tuple(torch.from_numpy(made) for made in session.run(results, given))
 
         def run(*tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
             binding = session.io_binding()
@@ -39,18 +43,33 @@ class OnnxRuntime:
             session.run_with_iobinding(binding)
             return made
 
-        return run
+        return run_varying if options.varying else run
 
 
-def _exported(module: fx.GraphModule, inputs: Sequence[torch.Tensor], precision: str) -> bytes:
+def _exported(module: fx.GraphModule, inputs: Sequence[torch.Tensor], options: CompileOptions) -> bytes:
     names = [f"input_{number}" for number in range(len(inputs))]
+    varying = {name: list(dims) for name, dims in zip(names, options.varying, strict=False)}
     with warnings.catch_warnings(), torch.no_grad(), tempfile.TemporaryDirectory() as directory:
         warnings.simplefilter("ignore")  # of torch's own tracing
         path = Path(directory) / "engine.onnx"
-        torch.onnx.export(exportable(module), tuple(inputs), path, input_names=names, dynamo=False)
-        if precision == "int8":
+        torch.onnx.export(
+            _Opaque(exportable(module)), tuple(inputs), path, input_names=names, dynamic_axes=varying, dynamo=False
+        )
+        if options.precision == "int8":
             _quantize(path)
         return path.read_bytes()
+
+
+class _Opaque(nn.Module):
+    """A module whose graph the exporter does not take for one of its own."""
+
+    def __init__(self, module: fx.GraphModule) -> None:
+        super().__init__()
+        self._module = module
+
+    def forward(self, *inputs: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        outputs: tuple[torch.Tensor, ...] = self._module(*inputs)
+        return outputs
 
 
 def _quantize(path: Path) -> None:

@@ -12,7 +12,8 @@ from headway.core.encoder import EncoderSpec, Pooling
 from headway.core.model import ModelFamily, ModelSpec
 from headway.models.block import LayerNorm
 from headway.models.embedding import VocabEmbedding
-from headway.models.encoder import EncoderBatch, SequenceRun
+from headway.models.encoder import EncoderAttention, EncoderBatch, EncoderBody
+from headway.models.encoder_attention import RunAttention
 from headway.models.encoder_head import make_head, pool
 from headway.models.layout import Layout
 from headway.models.linear import Linear
@@ -83,25 +84,15 @@ class BertLayer:
         self.up = Linear(width, num_inner, activation=spec.activation, **kind)
         self.down = RowLinear(num_inner, width, axis=axis, site="mlp", **kind)
         self.mlp_norm = LayerNorm(spec, dtype=dtype, device=device)
-        self._heads = (3, len(heads), spec.head_dim)
+        self._heads = (len(heads), spec.head_dim)
 
-    def __call__(self, hidden: Tensor, runs: tuple[SequenceRun, ...], *, rows: Tensor | None) -> Tensor:
+    def __call__(self, hidden: Tensor, attend: EncoderAttention, *, rows: Tensor | None) -> Tensor:
         """hidden [T, hidden] -> the same, or its `rows` only."""
-        attended = self._attend(self.qkv(hidden), runs)
+        attended = attend(self.qkv(hidden), self._heads)
         if rows is not None:
             attended, hidden = attended[rows], hidden[rows]
         hidden = self.attention_norm(self.output(attended, residual=hidden))
         return self.mlp_norm(self.down(self.up(hidden), residual=hidden))
-
-    def _attend(self, qkv: Tensor, runs: tuple[SequenceRun, ...]) -> Tensor:
-        """One call for all sequences of a length: a batch without padding."""
-        attended = qkv.new_empty(len(qkv), len(self._attended))
-        for run in runs:
-            part = slice(run.first_token, run.end_token)
-            q, k, v = qkv[part].view(run.num_sequences, run.length, *self._heads).permute(2, 0, 3, 1, 4)
-            out = functional.scaled_dot_product_attention(q, k, v)
-            attended[part].view(run.num_sequences, run.length, *self._heads[1:]).copy_(out.transpose(1, 2))
-        return attended
 
     def named(self, names: _Names) -> Iterator[NamedPart]:
         heads = self._attended
@@ -160,16 +151,32 @@ class Bert:
         self._layers = {layer: BertLayer(spec, layout=layout, dtype=dtype, device=device) for layer in shard.layers}
         self._pooling = encoder.pooling
         self._head = make_head(spec, encoder, dtype=dtype, device=device) if shard.is_last else None
+        self._body: EncoderBody | None = None
+
+    @property
+    def gives_first_rows(self) -> bool:
+        return self._head is not None and self._pooling is Pooling.CLS
 
     def forward(self, batch: EncoderBatch, *, entering: Tensor | None = None) -> Tensor:
-        hidden = self._embed(batch) if entering is None else entering
-        last = None if self._head is None else self._layers[max(self._layers)]
-        for layer in self._layers.values():
-            is_first_enough = layer is last and self._pooling is Pooling.CLS
-            hidden = layer(hidden, batch.runs, rows=batch.first_rows if is_first_enough else None)
+        run = self.run_layers if self._body is None else self._body
+        hidden = run(self.embed(batch) if entering is None else entering, batch)
         return hidden if self._head is None else self._head(pool(hidden, self._pooling, lengths=batch.lengths))
 
-    def _embed(self, batch: EncoderBatch) -> Tensor:
+    def layers(self, hidden: Tensor, attend: EncoderAttention, *, rows: Tensor | None) -> Tensor:
+        last = max(self._layers)
+        for number, layer in self._layers.items():
+            hidden = layer(hidden, attend, rows=rows if number == last else None)
+        return hidden
+
+    def run_on(self, body: EncoderBody) -> None:
+        self._body = body
+        self._layers = {}
+
+    def run_layers(self, hidden: Tensor, batch: EncoderBatch) -> Tensor:
+        rows = batch.first_rows if self.gives_first_rows else None
+        return self.layers(hidden, RunAttention(batch.runs), rows=rows)
+
+    def embed(self, batch: EncoderBatch) -> Tensor:
         assert self._embedding is not None, "the first stage embeds"
         return self._embedding(batch)
 

@@ -1,7 +1,8 @@
 """The protocol of an encoder network, as its runner uses it."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, TypeAlias
 
 import torch
 from torch import Tensor
@@ -44,6 +45,18 @@ class EncoderBatch:
     runs: tuple[SequenceRun, ...]
 
 
+class EncoderAttention(Protocol):
+    """Attention over the sequences of one batch."""
+
+    def __call__(self, qkv: Tensor, heads: tuple[int, int]) -> Tensor:
+        """qkv [T, 3 * heads * head_dim] -> [T, heads * head_dim]; `heads` are their number and head_dim."""
+
+
+EncoderBody: TypeAlias = Callable[[Tensor, EncoderBatch], Tensor]
+"""Embedded tokens [T, hidden] and their batch -> hidden states of the last layer, [T, hidden], or of the first token of
+each sequence, [B, hidden]."""
+
+
 class Encoder(Protocol):
     """A rank's part of a transformer whose tokens see the whole of their own sequence."""
 
@@ -56,6 +69,22 @@ class Encoder(Protocol):
         Args:
             entering: the hidden states that the stage before gave; None for the first stage, which embeds the tokens.
         """
+
+    @property
+    def gives_first_rows(self) -> bool:
+        """Whether the last layer gives the hidden state of each sequence's first token only."""
+
+    def embed(self, batch: EncoderBatch) -> Tensor:
+        """What the first rank's layers begin with, [T, hidden]."""
+
+    def run_layers(self, hidden: Tensor, batch: EncoderBatch) -> Tensor:
+        """The body that it has by itself; see `EncoderBody`."""
+
+    def layers(self, hidden: Tensor, attend: EncoderAttention, *, rows: Tensor | None) -> Tensor:
+        """hidden [T, hidden] through this rank's layers; of the last one only `rows`, where there are any."""
+
+    def run_on(self, body: EncoderBody) -> None:
+        """Has a body take the place of the layers, whose weights are dropped."""
 
     def tensors(self) -> Tensors:
         """Returns the parameters that each tensor of a checkpoint fills, by name."""

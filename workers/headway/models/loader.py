@@ -70,15 +70,24 @@ def load_model(
 
 
 def load_encoder(
-    checkpoint: Checkpoint, *, layout: Layout, device: torch.device, progress: Progress | None = None
+    checkpoint: Checkpoint,
+    *,
+    layout: Layout,
+    device: torch.device,
+    progress: Progress | None = None,
+    packs: bool = True,
 ) -> Encoder:
     """A rank's part of an encoder, with the checkpoint's weights; only its own are read.
+
+    Args:
+        packs: whether weights are put into the layout that Headway's kernels multiply fastest with. Those that are not
+            are torch's: another library can take them.
 
     Raises:
         InvalidArgumentError: a tensor is missing, unexpected or mis-shaped, or a file cannot be read; the message
             names both.
     """
-    return _load(checkpoint, build_encoder, layout=layout, device=device, progress=progress)
+    return _load(checkpoint, build_encoder, layout=layout, device=device, progress=progress, packs=packs)
 
 
 def _load(
@@ -88,6 +97,7 @@ def _load(
     layout: Layout,
     device: torch.device,
     progress: Progress | None,
+    packs: bool = True,
 ) -> N:
     _check_dtype(checkpoint, device)
     spec = checkpoint.spec
@@ -95,11 +105,13 @@ def _load(
     everything = alone(spec)
     is_all = layout.shard == everything.shard
     whole = network if is_all else build(spec, layout=everything, device=torch.device("meta"))
-    _fill_all(network, checkpoint, progress, whole=whole)
+    _fill_all(network, checkpoint, progress, whole=whole, packs=packs)
     return network
 
 
-def _fill_all(network: Network, checkpoint: Checkpoint, progress: Progress | None, *, whole: Network) -> None:
+def _fill_all(
+    network: Network, checkpoint: Checkpoint, progress: Progress | None, *, whole: Network, packs: bool
+) -> None:
     """Streams the weights into the network, a rank's part of `whole`, and packs each layer once it is complete.
 
     Files are mapped and one tensor is copied at a time, so the peak on a CPU is one copy of the weights as they are
@@ -109,7 +121,7 @@ def _fill_all(network: Network, checkpoint: Checkpoint, progress: Progress | Non
     missing, all_tensors = network.tensors(), whole.tensors()
     elsewhere = all_tensors.keys() - missing.keys()
     total_bytes = checkpoint.weight_bytes * _num_elements(missing) // _num_elements(all_tensors)
-    packing = Packing(network.linears(), missing, quantization=checkpoint.spec.quantization)
+    packing = Packing(network.linears() if packs else (), missing, quantization=checkpoint.spec.quantization)
     loaded_bytes = 0
     for file in checkpoint.weight_files:
         for name, size_bytes in _load_file(file, missing, elsewhere=elsewhere):

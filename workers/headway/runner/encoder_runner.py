@@ -13,6 +13,7 @@ from torch import Tensor
 
 from headway.core.errors import InvalidArgumentError
 from headway.core.infer import InferSequence
+from headway.core.served_backend import ServedBackend
 from headway.encoder.in_flight_batch import InFlightBatch
 from headway.models.loader import Progress
 from headway.runner.completion_thread import CompletionThread
@@ -38,6 +39,7 @@ class EncoderRunner:
         number: of the model in the group.
         num_threads: CPU threads that compute, process-wide; None leaves torch's setting.
         progress: called while weights are loaded.
+        backend: what is to run the layers; see `EncoderShard`.
     """
 
     def __init__(
@@ -50,12 +52,18 @@ class EncoderRunner:
         device: str = "cpu",
         num_threads: int | None = None,
         progress: Progress | None = None,
+        backend: str = "",
     ) -> None:
         self.spec = checkpoint.spec
         self._token_s = 0.0  # of the latest steps; unknown before the first
         self._group = group or RankGroup.single()
         self._shard = EncoderShard(
-            checkpoint, group=self._group, device=device, num_threads=num_threads, progress=progress
+            checkpoint,
+            group=self._group,
+            device=device,
+            num_threads=num_threads,
+            progress=progress,
+            backend=backend,
         )
         if leader is None:
             leader = Leader(self._group)
@@ -71,6 +79,11 @@ class EncoderRunner:
     def weight_bytes(self) -> int:
         """The size of this process's weights."""
         return self._shard.weight_bytes
+
+    @property
+    def backend(self) -> ServedBackend | None:
+        """What runs the layers; None where nothing was asked for."""
+        return self._shard.backend
 
     @property
     def traffic(self) -> CollectiveCounters:

@@ -1,5 +1,6 @@
 """Loading a model that is computed: its weights, and the group that computes it."""
 
+import logging
 import time
 from collections.abc import Callable
 from dataclasses import replace
@@ -39,6 +40,8 @@ from headway.worker.loaded_encoder import LoadedEncoder
 from headway.worker.loaded_model import LoadedModel
 from headway.worker.loaded_rank import LoadedRank
 from headway.worker.owner import Owner
+
+log = logging.getLogger(__name__)
 
 ByteProgress: TypeAlias = Callable[[int, int], None]
 
@@ -105,13 +108,23 @@ class ComputedLoader:
                 device=device,
                 num_threads=num_threads,
                 progress=note,
+                backend=order.backend,
             )
+            backend = "" if encoder.backend is None else str(encoder.backend)
+            if backend:
+                log.info("the layers of %s run on %s", order.model, backend)
             limits = encoder_limits(order, checkpoint.spec)
 
             def start(owner: Owner, tracing: Tracing) -> LoadedEncoder:
                 engine = EncoderEngine(limits, runner=encoder, clock=time.perf_counter, queue_policy=owner.queue_policy)
                 return LoadedEncoder(
-                    order, engine=engine, runner=encoder, device_lock=device_lock, owner=owner, tracing=tracing
+                    order,
+                    engine=engine,
+                    runner=encoder,
+                    device_lock=device_lock,
+                    owner=owner,
+                    tracing=tracing,
+                    backend=backend,
                 )
 
             return start

@@ -37,11 +37,14 @@ class LoadedEncoder:
         device_lock: DeviceLock,
         owner: Owner,
         tracing: Tracing,
+        backend: str = "",
     ) -> None:
+        """`backend`: what runs the layers, in words; empty where nothing was asked for."""
         loop = asyncio.get_running_loop()
         self.order = order
         self.epoch = uuid.uuid4().hex
         self.runner = runner
+        self.backend = backend
         self.events = BlockEventLog(num_events=1)
         self.stats = engine.stats()
         self._engine = engine
@@ -89,6 +92,7 @@ class LoadedEncoder:
             max_num_batched_tokens=order.max_num_batched_tokens,
             max_model_len=order.max_model_len,
             block_size=order.block_size,
+            backend=self.backend,
         )
 
     def on_step(self, outputs: list[InferOutput], stats: EncoderStats) -> None:

@@ -59,6 +59,7 @@ class WorkerServicer(worker_pb2_grpc.WorkerServiceServicer):
                 max_model_len=order.max_model_len,
                 num_steps=loaded.num_steps,
                 engine=order.engine,
+                backend=order.backend,
             )
         if replicas:
             loaded, order = replicas[0].loaded, replicas[0].loaded.order

@@ -32,6 +32,7 @@ class ModelDeployment:
         engine: what computes it.
         engine_args: the engine's own flags, as on a command line, besides what the plan decides.
         adapters: that are served beside it.
+        backend: what runs an encoder's layers, by name or the fastest; empty for Headway's own kernels.
     """
 
     name: str
@@ -44,6 +45,7 @@ class ModelDeployment:
     engine: EngineKind = EngineKind.HEADWAY
     engine_args: str = ""
     adapters: tuple[Adapter, ...] = ()
+    backend: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -16,6 +16,8 @@ from headway.planner.serving.prediction import REFERENCE_TOKENS
 from headway.planner.serving.stages import with_fastest_stages
 
 _FLOAT_BYTES = 4
+_BACKEND_COPIES = 4
+"""How often a model that is put on a backend has its weights besides: as libraries read and pack them, two at once."""
 
 
 def size_encoder(
@@ -42,7 +44,7 @@ def size_encoder(
     step_tokens = max(batching.max_num_batched_tokens, max_model_len)
     parallel = with_fastest_stages(spec, parallel)
     shares = [
-        _share(spec, worker, shard_of(spec, parallel, rank=rank), parallel, step_tokens=step_tokens)
+        _share(model, worker, shard_of(spec, parallel, rank=rank), parallel, step_tokens=step_tokens)
         for rank, worker in enumerate(group)
     ]
     missing_bytes, worker = max(
@@ -76,13 +78,15 @@ def size_encoder(
 
 
 def _share(
-    spec: ModelSpec, worker: PlanWorker, shard: ModelShard, parallel: ParallelConfig, *, step_tokens: int
+    model: ModelDeployment, worker: PlanWorker, shard: ModelShard, parallel: ParallelConfig, *, step_tokens: int
 ) -> RankShare:
+    spec, weight_bytes = model.spec, shard_weight_bytes(model.spec, shard)
+    copied_bytes = _BACKEND_COPIES * weight_bytes if model.backend else 0
     return RankShare(
         worker_id=worker.worker_id,
-        weight_bytes=shard_weight_bytes(spec, shard),
+        weight_bytes=weight_bytes,
         kv_cache_bytes=0,
-        reserved_bytes=_reserve(spec, parallel, device=worker.hardware.device, step_tokens=step_tokens),
+        reserved_bytes=copied_bytes + _reserve(spec, parallel, device=worker.hardware.device, step_tokens=step_tokens),
         first_layer=shard.layers.start,
         num_layers=len(shard.layers),
     )

@@ -55,7 +55,7 @@ def size_replica(
     estimate = estimate_latency(model.spec, leader.hardware, limits.parallel, links=links, catalogue=catalogue)
     batching = choose_batching(limits, device=leader.hardware.device, estimate=estimate)
     if model.spec.encoder is not None:
-        latency, name = _latency(model.spec, leader.hardware, limits.parallel, profiles, links, catalogue)
+        latency, name = _latency(model, leader.hardware, limits.parallel, profiles, links, catalogue)
         encoder = size_encoder(
             model, group, limits.parallel, group_id=group_id, batching=batching, latency=latency, profile_id=name
         )
@@ -65,7 +65,7 @@ def size_replica(
     split = split_memory(model, group, batching=batching, limits=limits)
     if isinstance(split, Shortfall):
         return split
-    latency, name = _latency(model.spec, leader.hardware, split.parallel, profiles, links, catalogue)
+    latency, name = _latency(model, leader.hardware, split.parallel, profiles, links, catalogue)
     prediction = predict(
         latency,
         profile_id=name,
@@ -95,7 +95,7 @@ def _finish(
 
 
 def _latency(
-    spec: ModelSpec,
+    model: ModelDeployment,
     hardware: Hardware,
     parallel: ParallelConfig,
     profiles: Mapping[str, Profile],
@@ -103,9 +103,9 @@ def _latency(
     catalogue: Catalogue | None,
 ) -> tuple[LatencyModel, str]:
     """The measured latency model with its profile's id; else an estimate, and ''."""
-    profile = profiles.get(profile_id(spec, hardware, parallel))
+    profile = profiles.get(profile_id(model.spec, hardware, parallel, backend=model.backend))
     if profile is None:
-        return estimate_latency(spec, hardware, parallel, links=links, catalogue=catalogue), ""
+        return estimate_latency(model.spec, hardware, parallel, links=links, catalogue=catalogue), ""
     return profile.latency, profile.profile_id
 
 

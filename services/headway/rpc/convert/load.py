@@ -44,6 +44,7 @@ def _from_pb(message: worker_pb2.WatchLoadResponse) -> LoadReport:
         num_prefix_hit_tokens=message.num_prefix_hit_tokens,
         num_prefix_query_tokens=message.num_prefix_query_tokens,
         fetch_bytes_per_s=message.fetch_bytes_per_s,
+        backend=message.backend,
         work=_work_from_pb(message.work),
         adapters=tuple(message.adapters),
     )

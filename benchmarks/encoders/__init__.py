@@ -1,0 +1,1 @@
+"""Embeddings a second with and without a backend."""
