@@ -9,6 +9,7 @@ from typing import Any
 import httpx
 import psutil
 import pytest
+import yaml
 
 from tests.adapters import make_adapter
 from tests.integration.stack import RunningStack, wait_for
@@ -178,3 +179,28 @@ def leave(stack: RunningStack) -> None:
     asked = body(max_tokens=900, stream=True)
     with httpx.stream("POST", f"{stack.url}/v1/completions", json=asked, timeout=60) as response:
         next(response.iter_lines())
+
+
+def test_both_engines_are_placed_from_one_file(stack: RunningStack, tiny: Path, tmp_path: Path) -> None:
+    """The last: afterwards there are as many groups as the placement has."""
+    models = "".join(
+        f"- {{name: {name}, generate: {tiny}, prompt: 60, output: 20, ttft: 5 s, tpot: 1 s}}\n"
+        for name in ("tiny", "own")
+    )
+    (tmp_path / "models.yaml").write_text(f"models:\n{models}")
+    options = ("--workload", "poisson:rate=2", "--duration", "20", "--out", str(tmp_path / "plan.yaml"))
+    files = ("--models", str(tmp_path / "models.yaml"), "--cluster", "live")
+    planned = stack.headway("plan", "serve", *files, *options, timeout_s=300)
+    assert planned.returncode == 0, planned.stderr
+    problem = yaml.safe_load((tmp_path / "plan.yaml").read_text())["problem"]
+    assert {model["name"]: model["engine"] for model in problem["models"]} == {"tiny": "vllm", "own": "headway"}
+    clusters = [problem["cluster"], *problem["other_clusters"]]
+    assert sorted((each["device"].partition("+")[2], each["num_devices"]) for each in clusters) == [
+        ("", 2),
+        ("vllm", 2),
+    ]
+    applied = stack.headway("apply", str(tmp_path / "plan.yaml"), "--yes", timeout_s=400)
+    assert applied.returncode == 0, applied.stderr
+    assert text_of(ask(stack, model="tiny")) == text_of(ask(stack, model="own"))
+    engines = {each["name"]: each.get("engine", "") for each in stack.status()["plan"]["models"]}
+    assert engines == {"tiny": "vllm", "own": "headway"}
