@@ -9,7 +9,7 @@ from headway.core.engine_kind import EngineKind, Feature, check_request
 from headway.core.errors import AlreadyExistsError, FailedPreconditionError, InvalidArgumentError, NotFoundError
 from headway.core.plan.serving import ServingPlan
 from headway.core.request import GenerationRequest, SamplingParams
-from headway.core.served_adapters import adapters_of, with_adapter, without_adapter
+from headway.core.served_adapters import adapters_of, keeping_adapters, with_adapter, without_adapter
 from headway.rpc.convert import from_pb, to_pb
 from headway.v1 import planner_pb2
 from tests.router.harness import make_plan
@@ -29,6 +29,14 @@ def test_an_adapter_comes_and_goes_and_nothing_else_of_the_plan_changes(plan: Se
     assert [(each.model, each.adapter.name) for each in adapters_of(both)] == [("llama", "calm"), ("llama", "loud")]
     assert from_pb(to_pb(both, planner_pb2.ServingPlan), ServingPlan) == both
     assert without_adapter(without_adapter(both, "loud"), "calm") == plan
+
+
+def test_a_model_that_is_declared_anew_keeps_its_adapters_while_its_engine_takes_them(plan: ServingPlan) -> None:
+    (model,) = plan.models
+    served = with_adapter(plan, "llama", CALM)
+    assert keeping_adapters(model, served).adapters == (CALM,)
+    assert keeping_adapters(replace(model, engine=EngineKind.HEADWAY), served).adapters == ()
+    assert keeping_adapters(model, None) == model
 
 
 def test_what_cannot_be_served_is_refused(plan: ServingPlan) -> None:

@@ -1,14 +1,19 @@
 """A stack whose workers compute with vLLM beside one of ours: `make test-vllm`."""
 
 import json
+import random
+import time
+from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 import httpx
 import psutil
 import pytest
+import yaml
 
 from tests.adapters import make_adapter
 from tests.integration.stack import RunningStack, wait_for
@@ -16,6 +21,7 @@ from tests.integration.stack import RunningStack, wait_for
 _UP_TIMEOUT_S = 600
 _KILLED_AT = 17
 _NUM_TOKENS = 400
+_NUM_ARRIVALS = 100
 _PROMPT = "the headway between two trains " * 8
 
 
@@ -46,8 +52,8 @@ def body(model: str = "tiny", **fields: Any) -> dict[str, Any]:
     return base | fields
 
 
-def ask(stack: RunningStack, **fields: Any) -> httpx.Response:
-    return httpx.post(f"{stack.url}/v1/completions", json=body(**fields), timeout=120)
+def ask(stack: RunningStack, *, headers: dict[str, str] | None = None, **fields: Any) -> httpx.Response:
+    return httpx.post(f"{stack.url}/v1/completions", json=body(**fields), headers=headers, timeout=120)
 
 
 def text_of(response: httpx.Response) -> str:
@@ -178,3 +184,62 @@ def leave(stack: RunningStack) -> None:
     asked = body(max_tokens=900, stream=True)
     with httpx.stream("POST", f"{stack.url}/v1/completions", json=asked, timeout=60) as response:
         next(response.iter_lines())
+
+
+def test_attainment_is_as_foretold_on_a_poisson_trace(stack: RunningStack) -> None:
+    """The router has seen live steps by now, and foretells from those."""
+    until_both_serve(stack)
+    first_s, alone_s = (
+        median(ask(stack, max_tokens=number).elapsed.total_seconds() for _ in range(5)) for number in (1, 33)
+    )
+    objective = {
+        "x-headway-slo-ttft-ms": f"{4e3 * first_s:.1f}",
+        "x-headway-slo-tpot-ms": f"{2e3 * (alone_s - first_s) / 32:.2f}",
+    }
+    rng = random.Random(34)
+    before = attainment(stack)
+    with ThreadPoolExecutor(64) as pool:
+        asked = []
+        for _ in range(_NUM_ARRIVALS):
+            asked.append(pool.submit(ask, stack, headers=objective, max_tokens=33))
+            time.sleep(rng.expovariate(1.5 / alone_s))
+        statuses = Counter(each.result().status_code for each in asked)
+    after = {name: count - before[name] for name, count in attainment(stack).items()}
+    num_ended = after["num_met"] + after["num_missed"] + after["num_rejected"]
+    assert num_ended == _NUM_ARRIVALS, statuses
+    foretold = after["num_foretold_met"] / (after["num_foretold_met"] + after["num_foretold_missed"])
+    measured = after["num_met"] / num_ended
+    print(f"alone {first_s:.3f} and {alone_s:.3f} s; foretold {foretold:.1%}, measured {measured:.1%}: {after}")
+    assert measured == pytest.approx(foretold, abs=0.05)
+
+
+def attainment(stack: RunningStack) -> dict[str, int]:
+    """Counts of the requests for 'tiny' that had an objective, by what came of them."""
+    names = ("num_met", "num_missed", "num_rejected", "num_foretold_met", "num_foretold_missed")
+    found = [each for each in stack.status()["fleet"]["attainments"] if each["model"] == "tiny"]
+    return {name: sum(each.get(name, 0) for each in found) for name in names}
+
+
+def test_both_engines_are_placed_from_one_file(stack: RunningStack, tiny: Path, tmp_path: Path) -> None:
+    """The last: afterwards there are as many groups as the placement has."""
+    models = "".join(
+        f"- {{name: {name}, generate: {tiny}, prompt: 60, output: 20, ttft: 5 s, tpot: 1 s}}\n"
+        for name in ("tiny", "own")
+    )
+    (tmp_path / "models.yaml").write_text(f"models:\n{models}")
+    options = ("--workload", "poisson:rate=2", "--duration", "20", "--out", str(tmp_path / "plan.yaml"))
+    files = ("--models", str(tmp_path / "models.yaml"), "--cluster", "live")
+    planned = stack.headway("plan", "serve", *files, *options, timeout_s=300)
+    assert planned.returncode == 0, planned.stderr
+    problem = yaml.safe_load((tmp_path / "plan.yaml").read_text())["problem"]
+    assert {model["name"]: model["engine"] for model in problem["models"]} == {"tiny": "vllm", "own": "headway"}
+    clusters = [problem["cluster"], *problem["other_clusters"]]
+    assert sorted((each["device"].partition("+")[2], each["num_devices"]) for each in clusters) == [
+        ("", 2),
+        ("vllm", 2),
+    ]
+    applied = stack.headway("apply", str(tmp_path / "plan.yaml"), "--yes", timeout_s=400)
+    assert applied.returncode == 0, applied.stderr
+    assert text_of(ask(stack, model="tiny")) == text_of(ask(stack, model="own"))
+    engines = {each["name"]: each.get("engine", "") for each in stack.status()["plan"]["models"]}
+    assert engines == {"tiny": "vllm", "own": "headway"}

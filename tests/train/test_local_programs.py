@@ -77,12 +77,13 @@ def run_parts(step: Captured, stage: StageSpec, values: dict[int, Tensor]) -> in
         step_parts(program, [stage], stage.examples, splits=False),
     )
     assert stage.sharding is not None
-    shared = SharedOperators(program, stage.sharding, whole.parts, {whole.loss, whole.seed})
+    shared = SharedOperators(program, stage.sharding, whole.parts, {*whole.losses, *whole.seeds})
     meetings: dict[tuple[int, ...], Meeting] = {}
     lock = threading.Lock()
     links = [cast("Links", ThreadLinks(rank, meetings, lock)) for rank in stage.team(0)]
     teams = [Team(stage, rank, each) for rank, each in zip(stage.team(0), links, strict=True)]
-    values[whole.seed] = torch.ones((), dtype=getattr(torch, program.value(whole.loss).dtype))
+    ((loss,), (seed,)) = whole.losses, whole.seeds
+    values[seed] = torch.ones((), dtype=getattr(torch, program.value(loss).dtype))
     for each, own in zip(whole.parts, local.parts, strict=True):
         results = build_module(each.cut.program, CPU).forward(*(values[n] for n in each.cut.reads))
         made = dict(zip(each.writes, results, strict=False))

@@ -1,6 +1,6 @@
 """The request to capture a model as a graph, and the progress of a capture."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from headway.core.errors import InvalidArgumentError
 from headway.core.graph import Graph
@@ -46,4 +46,4 @@ class CaptureProgress:
     phase: str = ""
     graph: Graph | None = None
     program: Program | None = None
-    shorter: dict[str, Program] = field(default_factory=dict)
+    shorter: dict[str, Program] | None = None

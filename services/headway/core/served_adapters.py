@@ -64,6 +64,14 @@ def without_adapter(plan: ServingPlan, name: str) -> ServingPlan:
     raise NotFoundError(f"There is no adapter '{name}'.", hint="`headway lora list` shows them.", field="name")
 
 
+def keeping_adapters(model: ModelDeployment, plan: ServingPlan | None) -> ModelDeployment:
+    """The model with the adapters that a plan serves beside it, as long as its engine takes them."""
+    served = None if plan is None else plan.model(model.name)
+    if served is None or Feature.LORA not in FEATURES[model.engine]:
+        return model
+    return replace(model, adapters=served.adapters)
+
+
 def _with_model(plan: ServingPlan, changed: ModelDeployment) -> ServingPlan:
     models = tuple(changed if each.name == changed.name else each for each in plan.models)
     return replace(plan, models=models)

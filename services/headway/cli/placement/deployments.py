@@ -46,7 +46,10 @@ def _live(
     if found is None or (found.profile and found.profile != model.architecture):
         return None
     is_same = (found.engine, found.engine_args) == (model.engine, model.engine_args) or not model.generates
-    return found if is_same else replace(found, engine=model.engine, engine_args=model.engine_args)
+    if is_same:
+        return found
+    adapters = found.adapters if found.engine is model.engine else ()
+    return replace(found, engine=model.engine, engine_args=model.engine_args, adapters=adapters)
 
 
 def _with_engine(named: ModelDeployment | None, model: ProblemModel, *, is_emulated: bool) -> ModelDeployment:

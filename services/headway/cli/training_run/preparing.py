@@ -194,7 +194,7 @@ async def _capture(
     assert found is not None
     assert found.graph is not None, "a capture that ends well has a graph"
     assert found.program is not None, "it was asked for"
-    shorter = {int(length): program for length, program in found.shorter.items()}
+    shorter = {int(length): program for length, program in (found.shorter or {}).items()}
     return _Captured(whole=(found.graph, found.program), by_length=shorter)
 
 

@@ -17,6 +17,7 @@ from headway.core.cluster import PlanWorker
 from headway.core.errors import AlreadyExistsError, ErrorCode, HeadwayError
 from headway.core.load_order import LoadOrder
 from headway.core.plan.serving import ModelDeployment, ServingPlan
+from headway.core.served_adapters import keeping_adapters
 
 log = logging.getLogger(__name__)
 
@@ -146,7 +147,8 @@ class ModelDeployments:
         owner: dict[str, str] = {}
         for resource in resources:
             try:
-                model = await asyncio.to_thread(resource.read, is_emulated=self._is_emulated)
+                read = await asyncio.to_thread(resource.read, is_emulated=self._is_emulated)
+                model = keeping_adapters(read, plan)
                 if model.name in owner:
                     raise AlreadyExistsError(
                         f"{owner[model.name]} serves a model as {model.name}.", hint="Give another servedName."

@@ -35,4 +35,4 @@ def capture(request: CaptureRequest, *, report: Callable[[str], None]) -> Captur
         fewer = trace(source.module, inputs, train=request.train, targets=targets, report=lambda _: None)
         shorter[str(length)] = build_program(fewer)
     program = build_program(traced) if request.with_program else None
-    return CaptureProgress(graph=graph, program=program, shorter=shorter)
+    return CaptureProgress(graph=graph, program=program, shorter=shorter or None)
