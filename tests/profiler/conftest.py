@@ -56,6 +56,7 @@ class ScriptedWorker(worker_pb2_grpc.WorkerServiceServicer):
         self.law: Callable[[worker_pb2.MeasureStepRequest], float] = step_by_law
         self.num_busy = 0
         self.wait_s = 0.0  # until a measurement is answered
+        self.program_s = 0.001  # that it measures each for
         self.asked: list[tuple[int, int, int]] = []
         self.on_measure: Callable[[], None] = lambda: None
         self.places: list[tuple[int, int, str]] = []  # among ranks that time collectives
@@ -107,7 +108,7 @@ class ScriptedWorker(worker_pb2_grpc.WorkerServiceServicer):
                 self.num_busy -= 1
                 raise FailedPreconditionError("The worker is serving requests.")
             self.on_time()
-            await asyncio.sleep(0.001)
+            await asyncio.sleep(self.program_s)
             self.timed.append(program.instructions[0].target)
             response = worker_pb2.MeasureProgramsResponse(
                 number=number, seconds=1e-3 * len(program.instructions), relative_error=0.01, num_repeats=5

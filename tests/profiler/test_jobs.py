@@ -118,24 +118,25 @@ async def test_other_versions_are_other_measurements_and_stale_ones_can_be_forgo
 async def test_another_process_goes_on_where_the_first_was_stopped(
     database: Database, worker: ScriptedWorker, surveyed: UnitPrograms
 ) -> None:
-    reached = asyncio.Event()
-
     def note() -> None:
         if len(worker.timed) == 12:
-            reached.set()
+            worker.program_s = 60.0
 
     worker.on_time = note
     async with running(database) as jobs:
         job = await start(jobs, surveyed)
-        await asyncio.wait_for(reached.wait(), 20)
-    num_before = len(worker.timed)
-    assert num_before < len(surveyed.programs)
+        async for state, _ in jobs.watch(job.job_id):
+            if state.num_done == 12:
+                break
+    assert len(worker.timed) == 12
+    worker.program_s = 0.001
+    worker.on_time = lambda: None
     async with running(database) as jobs:
         state, profile = await finish(jobs, job.job_id)
     assert state.state is JobState.DONE
     assert profile is not None
     assert profile.num_measured == len(surveyed.programs)
-    assert len(worker.timed) <= len(surveyed.programs) + 2  # the one that was running, and one on its way
+    assert len(worker.timed) == len(surveyed.programs)  # and again only the one that was running
 
 
 async def test_a_lost_worker_costs_only_what_it_was_timing(
