@@ -13,29 +13,16 @@ from headway.gateway.tools.harmony_messages import harmony_messages
 from headway.gateway.tools.reasoning import Reasoning
 from headway.gateway.tools.syntax import syntax_of
 from headway.gateway.tools.tool import Tool, Toolbox
-from tests.gateway.call_pieces import take_piece
+from tests.gateway.call_pieces import Read, read_all
 
 TAGS = ("<|start|>", "<|channel|>", "<|constrain|>", "<|message|>", "<|end|>", "<|call|>", "<|return|>")
 THOUGHT = "<|channel|>analysis<|message|>Hm, 1 < 2.<|end|>"
 FINAL = "<|start|>assistant<|channel|>final<|message|>It is.\n"
 CALL = '<|start|>assistant<|channel|>commentary to=functions.f <|constrain|>json<|message|>{"x": "é<"}<|call|>'
 
-Read = tuple[str, str, list[tuple[str, str]]]
-
 
 def read(pieces: list[str], *, is_parallel: bool = True) -> Read:
-    """The reasoning, the words, and name and arguments of each call."""
-    parser = HarmonyParser(names=("f", "g"), is_parallel=is_parallel)
-    reasoning, words, calls = "", "", list[tuple[str, str]]()
-    for piece in [*(piece for text in pieces for piece in parser.push(text)), *parser.flush()]:
-        if isinstance(piece, Reasoning):
-            reasoning += piece.text
-        elif isinstance(piece, str):
-            words += piece
-        else:
-            take_piece(calls, piece)
-    assert parser.num_calls == len(calls)
-    return reasoning, words, calls
+    return read_all(HarmonyParser(names=("f", "g"), is_parallel=is_parallel), pieces)
 
 
 CASES: list[tuple[str, Read]] = [

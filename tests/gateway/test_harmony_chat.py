@@ -2,9 +2,7 @@
 
 import json
 import re
-import uuid
 from collections.abc import Iterator
-from dataclasses import replace
 from typing import Any, cast
 
 import httpx
@@ -12,11 +10,9 @@ import openai
 import pytest
 from tokenizers import Tokenizer
 
-from headway.store.plans import PlanStore
-from headway.store.redis import Database
+from tests.gateway.tagged_world import prompt_of, say, tagged_world, tagging_tokenizer
 from tests.gateway.test_harmony import TAGS
-from tests.gateway.vocabularies import byte_level
-from tests.gateway.world import MODEL, Gateway, World, make_plan, wait_for, write_checkpoint
+from tests.gateway.world import MODEL, Gateway, World, wait_for
 
 TEMPLATE = (
     "<|start|>system<|message|>Reasoning: {{ reasoning_effort or 'medium' }}<|end|>"
@@ -38,24 +34,13 @@ TOOLS: list[Any] = [{"type": "function", "function": {"name": "weather"}}]
 
 @pytest.fixture(scope="module")
 def tokenizer() -> Tokenizer:
-    tokenizer = byte_level()
-    tokenizer.add_special_tokens(list(TAGS))
-    return tokenizer
+    return tagging_tokenizer(TAGS)
 
 
 @pytest.fixture(scope="module")
 def harmony_world(redis_url: str, tmp_path_factory: pytest.TempPathFactory, tokenizer: Tokenizer) -> Iterator[World]:
-    namespace, directory = f"harmony-{uuid.uuid4().hex[:8]}", tmp_path_factory.mktemp("harmony")
-    world = World(redis_url, namespace=namespace, directory=directory)
-    world.start()
-    plan = make_plan(directory)
-    checkpoint = write_checkpoint(directory / "gpt", tokenizer, template=TEMPLATE)
-    served = replace(plan.models[0], directory=str(checkpoint))
-    new = replace(plan, plan_id="plan-2", models=(served, plan.models[1]))
-    database = Database.connect(redis_url, namespace=namespace)
-    world.run(PlanStore(database).set_current(new, replaces="plan-1"))
-    yield world
-    world.stop()
+    with tagged_world(redis_url, tmp_path_factory.mktemp("harmony"), tokenizer, template=TEMPLATE) as world:
+        yield world
 
 
 @pytest.fixture(scope="module")
@@ -73,14 +58,6 @@ def world(harmony_world: World) -> World:
 @pytest.fixture
 def client(gateway: Gateway, world: World) -> openai.OpenAI:
     return openai.OpenAI(base_url=f"{gateway.url}/v1", api_key="none", max_retries=0)
-
-
-def say(world: World, tokenizer: Tokenizer, text: str) -> None:
-    world.worker.reply = tuple(tokenizer.encode(text).ids)
-
-
-def prompt_of(world: World, tokenizer: Tokenizer) -> str:
-    return tokenizer.decode(list(world.worker.last.prompt_token_ids), skip_special_tokens=False)
 
 
 def test_reasoning_is_no_part_of_the_answer(client: openai.OpenAI, world: World, tokenizer: Tokenizer) -> None:

@@ -4,9 +4,7 @@ tells it to.
 
 import json
 import re
-import uuid
 from collections.abc import Iterator
-from dataclasses import replace
 from typing import Any
 
 import httpx
@@ -16,10 +14,8 @@ from pydantic import BaseModel
 from tokenizers import Tokenizer
 
 from headway.core.errors import InternalError
-from headway.store.plans import PlanStore
-from headway.store.redis import Database
-from tests.gateway.vocabularies import byte_level
-from tests.gateway.world import MODEL, Gateway, World, make_plan, write_checkpoint
+from tests.gateway.tagged_world import prompt_of, say, tagged_world, tagging_tokenizer
+from tests.gateway.world import MODEL, Gateway, World
 
 TAGS = ("<think>", "</think>", "<tool_call>", "</tool_call>")
 TEMPLATE = (
@@ -41,24 +37,13 @@ MESSAGES: list[Any] = [{"role": "user", "content": "Wie warm?"}]
 @pytest.fixture(scope="module")
 def tokenizer() -> Tokenizer:
     """Its tags are special, as those of some checkpoints are."""
-    tokenizer = byte_level()
-    tokenizer.add_special_tokens(list(TAGS))
-    return tokenizer
+    return tagging_tokenizer(TAGS)
 
 
 @pytest.fixture(scope="module")
 def thinking_world(redis_url: str, tmp_path_factory: pytest.TempPathFactory, tokenizer: Tokenizer) -> Iterator[World]:
-    namespace, directory = f"thinking-{uuid.uuid4().hex[:8]}", tmp_path_factory.mktemp("thinking")
-    world = World(redis_url, namespace=namespace, directory=directory)
-    world.start()
-    plan = make_plan(directory)
-    checkpoint = write_checkpoint(directory / "thinker", tokenizer, template=TEMPLATE)
-    served = replace(plan.models[0], directory=str(checkpoint))
-    new = replace(plan, plan_id="plan-2", models=(served, plan.models[1]))
-    database = Database.connect(redis_url, namespace=namespace)
-    world.run(PlanStore(database).set_current(new, replaces="plan-1"))
-    yield world
-    world.stop()
+    with tagged_world(redis_url, tmp_path_factory.mktemp("thinking"), tokenizer, template=TEMPLATE) as world:
+        yield world
 
 
 @pytest.fixture(scope="module")
@@ -76,14 +61,6 @@ def world(thinking_world: World) -> World:
 @pytest.fixture
 def client(gateway: Gateway, world: World) -> openai.OpenAI:
     return openai.OpenAI(base_url=f"{gateway.url}/v1", api_key="none", max_retries=0)
-
-
-def say(world: World, tokenizer: Tokenizer, text: str) -> None:
-    world.worker.reply = tuple(tokenizer.encode(text).ids)
-
-
-def prompt_of(world: World, tokenizer: Tokenizer) -> str:
-    return tokenizer.decode(list(world.worker.last.prompt_token_ids), skip_special_tokens=False)
 
 
 def test_a_text_is_answered(client: openai.OpenAI, world: World, tokenizer: Tokenizer) -> None:

@@ -8,33 +8,19 @@ from hypothesis import strategies as st
 
 from headway.gateway.text.template import ChatTemplate
 from headway.gateway.tools.parser import AnswerParser, WordParser
-from headway.gateway.tools.reasoning import Reasoning
 from headway.gateway.tools.syntax import TAGGED
 from headway.gateway.tools.think import ThinkParser, ThinkTags, think_tags_of
 from headway.gateway.tools.tool import Tool, Toolbox
-from tests.gateway.call_pieces import take_piece
+from tests.gateway.call_pieces import Read, read_all
 
 TAGS = ThinkTags("<think>", "</think>")
 TOOLBOX = Toolbox(tools=(Tool(name="f", parameters={"type": "object"}, document={}),))
 CALL = '<tool_call>\n{"name": "f", "arguments": {"x": 1}}\n</tool_call>'
 
-Read = tuple[str, str, list[tuple[str, str]]]
-
 
 def read(pieces: list[str], *, is_open: bool = False, has_tools: bool = True) -> Read:
-    """The reasoning, the words, and name and arguments of each call."""
     answer: AnswerParser = TAGGED.parser(TOOLBOX) if has_tools else WordParser()
-    parser = ThinkParser(answer, tags=TAGS, is_open=is_open)
-    reasoning, words, calls = "", "", list[tuple[str, str]]()
-    for piece in [*(piece for text in pieces for piece in parser.push(text)), *parser.flush()]:
-        if isinstance(piece, Reasoning):
-            reasoning += piece.text
-        elif isinstance(piece, str):
-            words += piece
-        else:
-            take_piece(calls, piece)
-    assert parser.num_calls == len(calls)
-    return reasoning, words, calls
+    return read_all(ThinkParser(answer, tags=TAGS, is_open=is_open), pieces)
 
 
 CASES: list[tuple[str, bool, Read]] = [

@@ -20,9 +20,8 @@ def encoder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return make_encoder(tmp_path_factory.mktemp("encoder"), "bert")
 
 
-@pytest.fixture
-async def infer(unloaded: Bench, encoder: Path) -> Bench:
-    order = worker_pb2.LoadModelRequest(
+def load_order(encoder: Path, *, backend: str = "") -> worker_pb2.LoadModelRequest:
+    return worker_pb2.LoadModelRequest(
         plan_id="plan",
         model="bert",
         directory=str(encoder),
@@ -30,7 +29,13 @@ async def infer(unloaded: Bench, encoder: Path) -> Bench:
         max_num_seqs=8,
         max_num_batched_tokens=64,
         max_model_len=128,
+        backend=backend,
     )
+
+
+@pytest.fixture
+async def infer(unloaded: Bench, encoder: Path) -> Bench:
+    order = load_order(encoder)
     messages = [message async for message in unloaded.stub.LoadModel(order)]
     assert messages[-1].done
     return unloaded
@@ -129,16 +134,7 @@ async def test_a_draining_worker_ends_what_runs_and_takes_no_more(infer: Bench) 
 
 async def test_its_layers_run_on_the_backend_that_was_asked_for(unloaded: Bench, encoder: Path) -> None:
     pytest.importorskip("onnxruntime", reason="onnxruntime is not installed")
-    order = worker_pb2.LoadModelRequest(
-        plan_id="plan",
-        model="bert",
-        directory=str(encoder),
-        block_size=16,
-        max_num_seqs=8,
-        max_num_batched_tokens=64,
-        max_model_len=128,
-        backend="onnxruntime",
-    )
+    order = load_order(encoder, backend="onnxruntime")
     assert [message async for message in unloaded.stub.LoadModel(order)][-1].done
     worker = await unloaded.stub.GetWorker(worker_pb2.GetWorkerRequest())
     assert [replica.backend for replica in worker.replicas] == ["onnxruntime"]

@@ -78,7 +78,7 @@ class BatchDims:
         if not inputs:
             raise FailedPreconditionError(
                 f"No input of '{self._graph.name}' has its {batch} examples along the first dim.",
-                hint="Let the module take inputs whose first dim is the batch.",
+                hint="Let its inputs have the batch as their first dim: a factory with an argument `batch` is told it.",
             )
         sizes = {each.shape[along] for each in inputs if len(each.shape) > along} - {1}
         if len(sizes) != 1:

@@ -35,25 +35,19 @@ class AnswerBook(Protocol):
 
 
 class AnswerJournal:
-    """The journal of one answer at the gateway that owns it.
+    """The journal of one answer at the gateway that owns it. A new one is in the book from its first output on.
 
     Attributes:
         record: as it was when this gateway began or took it.
         is_kept: whether all outputs until now are in the journal.
     """
 
-    def __init__(self, book: AnswerBook, record: AnswerRecord, *, owner: str) -> None:
+    def __init__(self, book: AnswerBook, record: AnswerRecord) -> None:
         self.record = record
         self.is_kept = True
         self._book = book
-        self._owner = owner
-
-    @classmethod
-    async def begin(cls, book: AnswerBook, record: AnswerRecord) -> "AnswerJournal":
-        """The journal of a new answer. UnavailableError where it cannot be kept."""
-        owner = uuid.uuid4().hex
-        await book.begin(record, owner=owner)
-        return cls(book, record, owner=owner)
+        self._owner = uuid.uuid4().hex
+        self._has_begun = False
 
     @classmethod
     async def take(cls, book: AnswerBook, answer_id: str, *, tenant: str, body_hash: str) -> "AnswerJournal":
@@ -76,8 +70,9 @@ class AnswerJournal:
                 hint="Send the same body to the same path.",
                 field=_HEADER,
             )
-        owner = uuid.uuid4().hex
-        return cls(book, await book.take(record, owner=owner), owner=owner)
+        journal = cls(book, record)
+        journal.record, journal._has_begun = await book.take(record, owner=journal._owner), True
+        return journal
 
     async def note(self, outputs: Sequence[SequenceOutput], *, has_ended: bool) -> None:
         """Keeps outputs before the client sees them. Where that cannot be done the stream goes on without.
@@ -88,6 +83,9 @@ class AnswerJournal:
         if not outputs or not self.is_kept:
             return
         try:
+            if not self._has_begun:
+                await self._book.begin(self.record, owner=self._owner)
+                self._has_begun = True
             present = await self._book.append(self.record.answer_id, outputs, owner=self._owner, has_ended=has_ended)
         except HeadwayError as error:
             log.warning("%s cannot be taken up again: %s", self.record.answer_id, error)

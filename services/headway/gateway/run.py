@@ -9,17 +9,17 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import TypeAlias
 
-from headway.core.block_hash import block_hashes
 from headway.core.errors import ErrorCode, HeadwayError, ResourceExhaustedError, UnavailableError
 from headway.core.request import SequenceOutput
 from headway.gateway.client import Failure, Submit
 from headway.gateway.decoding import Decoding
 from headway.gateway.decodings import decodings_of
 from headway.gateway.job import Delta, Job
-from headway.gateway.lease import Lease, LeaseOutcome, PlaceRequest, Release, Router
+from headway.gateway.lease import Lease, LeaseOutcome, Release, Router
 from headway.gateway.link import Delivery, LinkLost, Links, WorkerLink
 from headway.gateway.measure import ModelMetrics, Stopwatch
 from headway.gateway.output_queue import OutputQueue
+from headway.gateway.place_request import place_request
 from headway.gateway.quarantine import Quarantine, Trial
 from headway.gateway.retry_deadline import RetryDeadline
 from headway.gateway.route import Route
@@ -106,7 +106,7 @@ class Run:
         self._watch = Stopwatch(job.arrived_s, num_sequences=job.options.num_parallel)
         self._running = decodings_of(job, prompt_index)
         self._request = next(iter(self._running.values())).request
-        self._wanted = _place_request(job, prompt_index)
+        self._wanted = place_request(job, prompt_index)
         self._latest_start_s = math.inf  # by the clock, for its objectives; known with the first lease
         self._journal = job.journal
         self._noted: list[SequenceOutput] = []  # for the journal
@@ -394,27 +394,3 @@ def _raise_fault(fault: Failure | LinkLost) -> None:
     if fault.error.code in _ELSEWHERE:
         raise _WorkerLostError(fault.error, was_running=True, has_died=False)
     raise fault.error
-
-
-def _place_request(job: Job, prompt_index: int) -> PlaceRequest:
-    """Prefixes are hashed only where they can make a difference: not of a prompt that is scored, and so computed."""
-    model, prompt, salt = job.model, job.prompts[prompt_index], job.cache_salt.encode()
-    is_scored = job.options.num_prompt_logprobs is not None
-    counts = model.block_size > 0 and not is_scored and (model.num_replicas > 1 or bool(job.slo))
-    hashes = block_hashes(prompt.token_ids, block_size=model.block_size, salt=salt) if counts else []
-    return PlaceRequest(
-        request_id=f"{job.request_id}/{prompt_index}" if len(job.prompts) > 1 else job.request_id,
-        model=model.worker_model,
-        num_prompt_tokens=len(prompt.token_ids),
-        max_output_tokens=job.samplings[prompt_index].max_tokens,
-        num_sequences=job.options.num_parallel,
-        slo=job.slo,
-        arrived_s=job.arrived_s,
-        priority=job.priority,
-        stays=job.options.beam_width is not None,
-        block_hashes=tuple(hashes),
-        tenant=job.tenant,
-        tenant_weight=job.tenant_weight,
-        traceparent=job.traceparent,
-        adapter="" if model.adapter is None else model.adapter.key,
-    )

@@ -68,7 +68,7 @@ class GenerationHandler(RequestHandler[R]):
         record = AnswerRecord(
             answer_id=self.service.new_id(), tenant=tenant, body_hash=body_hash, created_s=int(time.time())
         )
-        return await AnswerJournal.begin(book, record)
+        return AnswerJournal(book, record)
 
     async def _send(self, request: R, job: Job, form: Format, send: Send) -> None:
         generator = self.service.generator
