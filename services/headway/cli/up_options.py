@@ -50,7 +50,18 @@ Engines: TypeAlias = Annotated[
     typer.Option(
         "--engine",
         metavar="ENGINE|NAME=ENGINE",
-        help="What computes the models, or the one of that name: vllm, or headway, the default. Repeatable.",
+        help="What computes the models, or the one of that name: vllm, vllm-server (a server that --engine-url names), "
+        "or headway, the default. Repeatable.",
+        rich_help_panel=_ENGINE,
+    ),
+]
+EngineUrls: TypeAlias = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--engine-url",
+        metavar="URL|NAME=URL",
+        help="A vLLM server that runs already, of the models on vllm-server, or the one of that name. Repeatable: each "
+        "is a worker.",
         rich_help_panel=_ENGINE,
     ),
 ]

@@ -166,7 +166,7 @@ def _check_engine(document: ModelDocument, spec: ModelSpec, *, is_emulated: bool
     """InvalidArgumentError where the model's engine cannot compute it so."""
     check_engine(document.engine, document.engine_args)
     check_model(document.name, spec, document.engine)
-    if document.engine is EngineKind.VLLM and (is_emulated or document.quantization):
+    if document.engine is not EngineKind.HEADWAY and (is_emulated or document.quantization):
         what = "emulation" if is_emulated else Feature.INT8
         raise InvalidArgumentError(
             f"{document.name} is to run on {document.engine}, which lacks {what}.",
