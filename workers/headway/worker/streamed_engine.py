@@ -39,7 +39,7 @@ class StreamedEngine(ABC):
         self._spec = spec
         self._books = Books(order.num_blocks)
         self._tasks: dict[str, asyncio.Task[None]] = {}
-        self._outputs: list[SequenceOutput] = []
+        self._outputs: dict[str, SequenceOutput] = {}  # of the next message, by request
         self._is_flushing = False
         self._has_crashed = False
 
@@ -164,18 +164,23 @@ class StreamedEngine(ABC):
             self._books.note_tokens(output.request_id, len(output.token_ids))
         else:
             self._books.end(output.request_id)
-        self._outputs.append(output)
+        if output.request_id in self._outputs:
+            self._flush()  # a message has one output of a sequence
+        self._outputs[output.request_id] = output
         self._flush_soon()
 
     def _flush_soon(self) -> None:
         if not self._is_flushing:
             self._is_flushing = True
-            self._loop.call_soon(self._flush)
+            self._loop.call_soon(self._flush_later)
+
+    def _flush_later(self) -> None:
+        self._is_flushing = False
+        self._flush()
 
     def _flush(self) -> None:
-        self._is_flushing = False
-        outputs, self._outputs = self._outputs, []
-        self._listener.on_step(outputs, self._stats())
+        outputs, self._outputs = self._outputs, {}
+        self._listener.on_step(list(outputs.values()), self._stats())
 
     def _crash(self, error: Exception) -> None:
         if not self._has_crashed:

@@ -94,7 +94,7 @@ def engine_of(models: Sequence[ModelDeployment], *, num_devices: int) -> EngineK
         )
     if len(models) > 1:
         raise FailedPreconditionError(
-            f"The placement has {names} on one group, and a model on another engine has its workers to itself.",
+            f"The placement has {names} on one group, and a model on {EngineKind.VLLM} has its workers to itself.",
             hint="Place it on a group of its own.",
             field="placement",
         )
