@@ -22,7 +22,9 @@ async def vllm_server(model: Path, log_dir: Path) -> AsyncIterator[str]:
         taken.bind(("127.0.0.1", 0))
         port = taken.getsockname()[1]
     command = (
-        *(str(VLLM_PYTHON.with_name("vllm")), "serve", str(model), "--served-model-name", "tiny"),
+        # As `vllm serve`, which looks for a package of that name, and the one for CPUs has another.
+        *(str(VLLM_PYTHON), "-m", "vllm.entrypoints.openai.api_server"),
+        *("--model", str(model), "--served-model-name", "tiny"),
         *("--host", "127.0.0.1", "--port", str(port), "--dtype", "float32", "--enforce-eager"),
         *("--enable-scale-out", "--enable-prompt-tokens-details", "--block-size", str(BLOCK_SIZE)),
         *("--num-gpu-blocks-override", str(NUM_BLOCKS + 1), "--max-model-len", str(MAX_LEN), "--max-num-seqs", "8"),
