@@ -14,6 +14,7 @@ from headway.cli.emulation import parse_emulation
 from headway.cli.engine_choice import check_limits, check_names, find_vllm, read_engines, read_servers
 from headway.cli.models import read_models
 from headway.cli.options import CatalogueFile, StateDir
+from headway.cli.parser_choice import with_parsers
 from headway.cli.ports import take_port
 from headway.cli.worker_count import count_vllm, count_workers
 from headway.client.stack import default_state_dir
@@ -44,6 +45,8 @@ def up(
     engine: options.Engines = None,
     engine_url: options.EngineUrls = None,
     engine_args: options.EngineArgs = None,
+    tool_parser: options.ToolParsers = None,
+    reasoning_parser: options.ReasoningParsers = None,
     backend: options.Backends = None,
     dtype: options.Dtype = None,
     quantization: options.Quantization = None,
@@ -103,6 +106,7 @@ def up(
         engines=engines,
     )
     check_names(engines, models)
+    models = with_parsers(models, tool_parser or (), reasoning_parser or ())
     models = with_backends(models, backend or (), is_emulated=bool(emulated))
     limits = EngineLimits(
         block_size=block_size,

@@ -8,6 +8,7 @@ import typer
 from headway.cli.bytesize import parse_bytes
 from headway.cli.counts import parse_counts
 from headway.cli.duration import parse_duration
+from headway.core.answer_parser import ReasoningParser, ToolParser
 
 _ENGINE = "Engine"
 _PARALLEL = "Parallel"
@@ -72,6 +73,25 @@ EngineArgs: TypeAlias = Annotated[
         metavar="'ARGS'|NAME='ARGS'",
         help="Flags for vllm as they are, e.g. '--enforce-eager'; not those that Headway decides. Repeatable.",
         rich_help_panel=_ENGINE,
+    ),
+]
+ToolParsers: TypeAlias = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--tool-parser",
+        metavar="PARSER|NAME=PARSER",
+        help=f"How tool calls of the models, or the one of that name, are read: {', '.join(ToolParser)}. Default: as "
+        "the chat template shows. Repeatable.",
+        rich_help_panel=_GATEWAY,
+    ),
+]
+ReasoningParsers: TypeAlias = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--reasoning-parser",
+        metavar="PARSER|NAME=PARSER",
+        help=f"How reasoning is read: {', '.join(ReasoningParser)}. Default: as the chat template shows. Repeatable.",
+        rich_help_panel=_GATEWAY,
     ),
 ]
 Backends: TypeAlias = Annotated[

@@ -7,6 +7,7 @@ from typing import Any, Literal
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from headway.core.answer_parser import check_parsers
 from headway.core.deployment import Deployment, WorkerOptions
 from headway.core.engine_args import check_engine
 from headway.core.engine_kind import EngineKind, Feature
@@ -49,6 +50,8 @@ class ModelDocument(_Document):
     slo: SloDocument = SloDocument()
     engine: EngineKind = EngineKind.HEADWAY
     engine_args: str = ""
+    tool_parser: str = ""
+    reasoning_parser: str = ""
 
 
 class LimitsDocument(_Document):
@@ -149,6 +152,12 @@ def read_model(document: ModelDocument, *, is_emulated: bool) -> ModelDeployment
             field="deployment.models.max_model_len",
         )
     _check_engine(document, spec, is_emulated=is_emulated)
+    check_parsers(
+        document.tool_parser,
+        document.reasoning_parser,
+        tool_field="deployment.models.tool_parser",
+        reasoning_field="deployment.models.reasoning_parser",
+    )
     return ModelDeployment(
         name=document.name,
         directory=str(document.path),
@@ -158,6 +167,8 @@ def read_model(document: ModelDocument, *, is_emulated: bool) -> ModelDeployment
         generation_config=document.generation_config,
         engine=document.engine,
         engine_args=document.engine_args,
+        tool_parser=document.tool_parser,
+        reasoning_parser=document.reasoning_parser,
         backend=own_backend(document.backend),
     )
 

@@ -33,6 +33,7 @@ class ModelDeployment:
         engine_args: the engine's own flags, as on a command line, besides what the plan decides.
         adapters: that are served beside it.
         backend: what runs an encoder's layers, by name or the fastest; empty for Headway's own kernels.
+        tool_parser, reasoning_parser: how its tool calls and its reasoning are read; empty as its chat template shows.
     """
 
     name: str
@@ -46,6 +47,8 @@ class ModelDeployment:
     engine_args: str = ""
     adapters: tuple[Adapter, ...] = ()
     backend: str = ""
+    tool_parser: str = ""
+    reasoning_parser: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
