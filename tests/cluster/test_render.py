@@ -71,7 +71,14 @@ def test_kubernetes_knows_every_field(version: str, schemas: Path) -> None:
 @pytest.mark.parametrize("version", KUBERNETES)
 def test_kubernetes_knows_every_field_of_an_event(version: str, schemas: Path) -> None:
     resource = ModelResource(
-        name="chat", uid="1", generation=1, created_at="", version="1", spec={"path": "/models/chat"}, status={}
+        name="chat",
+        uid="1",
+        generation=1,
+        created_at="",
+        version="1",
+        approved="",
+        spec={"path": "/models/chat"},
+        status={},
     )
     event = event_of(
         resource, namespace="serving", is_warning=True, reason="Invalid", message="x" * 2000, now="2026-11-26T12:00:00Z"

@@ -4,11 +4,14 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from headway.controller.kubernetes.model_resource import ModelResource
+from headway.controller.kubernetes.model_resource import APPROVAL, ModelResource
+from headway.controller.kubernetes.proposals import Proposal
 from headway.controller.reconcile import is_served, load_orders_of
 from headway.core.errors import ErrorCode, HeadwayError
 from headway.core.load_order import LoadOrder
 from headway.core.plan.serving import Assignment, ServingPlan
+
+AWAITS_APPROVAL = "AwaitsApproval"
 
 _MESSAGE_CHARS = 1024
 _REASONS = {
@@ -35,11 +38,18 @@ def reason_of(fault: HeadwayError) -> str:
     return _REASONS.get(fault.code, "Waiting")
 
 
+def message_of(resource: ModelResource, proposal: Proposal) -> str:
+    """What a proposal changes, and how it is approved."""
+    command = f"kubectl annotate --overwrite modeldeployment {resource.name} {APPROVAL}={proposal.plan.plan_id}"
+    return f"{proposal.plan.plan_id}: {'; '.join(proposal.changes) or 'nothing is loaded anew'}. To apply it: {command}"
+
+
 def status_of(
     resource: ModelResource,
     *,
     plan: ServingPlan | None,
     fault: HeadwayError | None,
+    proposal: Proposal | None,
     serving: Mapping[str, Collection[LoadOrder]],
     waiting_for: str,
     previous: Mapping[str, Any],
@@ -49,6 +59,7 @@ def status_of(
 
     Args:
         fault: why the resource as it is now is not planned for; None where it is, or is about to be.
+        proposal: the plan for the resource as it is now, where that waits for approval.
         serving: what each worker serves.
         waiting_for: of the processes of the stack, those that answers need and that are not there; empty for none.
         previous: the status before: the time of a condition that is as it was stays.
@@ -66,23 +77,33 @@ def status_of(
             "observedGeneration": resource.generation,
             "lastTransitionTime": _since(before.get(each.type), is_so=each.is_so, now=now),
         }
-        for each in _conditions(fault, num_groups=len(assignments), num_served=served, waiting_for=waiting_for)
+        for each in _conditions(
+            fault,
+            awaited="" if proposal is None else message_of(resource, proposal),
+            num_groups=len(assignments),
+            num_served=served,
+            waiting_for=waiting_for,
+        )
     ]
     status: dict[str, Any] = {
         "observedGeneration": resource.generation,
         "groups": f"{served}/{len(assignments)}",
         "conditions": conditions,
     }
+    if proposal is not None:
+        status["proposal"] = {"planId": proposal.plan.plan_id, "changes": list(proposal.changes)}
     if plan is not None and assignments:
         status |= {"planId": plan.plan_id, "layout": str(assignments[0].parallel), "predicted": _predicted(assignments)}
     return status
 
 
 def _conditions(
-    fault: HeadwayError | None, *, num_groups: int, num_served: int, waiting_for: str
+    fault: HeadwayError | None, *, awaited: str, num_groups: int, num_served: int, waiting_for: str
 ) -> tuple[Condition, ...]:
     if fault is not None:
         planned = Condition(type="Planned", is_so=False, reason=reason_of(fault), message=str(fault))
+    elif awaited:
+        planned = Condition(type="Planned", is_so=False, reason=AWAITS_APPROVAL, message=awaited)
     elif num_groups:
         planned = Condition(type="Planned", is_so=True, reason="InPlan", message=f"{num_groups} groups of workers")
     else:
