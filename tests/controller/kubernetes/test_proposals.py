@@ -1,6 +1,6 @@
 """Changes that wait for approval, against a service that plans and applies as it is told."""
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 from typing import TypeAlias
 
@@ -8,46 +8,11 @@ import pytest
 
 from headway.controller.kubernetes.model_resource import ModelResource
 from headway.controller.kubernetes.proposals import Proposals, without_changes
-from headway.core.cluster import PlanWorker
-from headway.core.errors import FailedPreconditionError, UnavailableError
-from headway.core.load_order import LoadOrder
-from headway.core.plan.serving import ModelDeployment, ServingPlan
+from headway.core.errors import UnavailableError
+from headway.core.plan.serving import ModelDeployment
+from tests.controller.kubernetes.planning import EMPTY, Service
 
 Make: TypeAlias = Callable[..., ModelDeployment]
-
-_EMPTY = ServingPlan(plan_id="", created_at_s=0.0, models=(), workers=(), assignments=())
-
-
-class Service:
-    """Plans for models that are not too long, under ids that count up."""
-
-    def __init__(self) -> None:
-        self.desired_plan: ServingPlan | None = None
-        self.is_away = False
-        self._num_plans = 0
-
-    def present_workers(self) -> list[PlanWorker]:
-        return []
-
-    def serving(self) -> Mapping[str, Collection[LoadOrder]]:
-        return {}
-
-    def missing(self, kinds: Collection[str]) -> list[str]:
-        return []
-
-    async def propose(self, models: Sequence[ModelDeployment]) -> ServingPlan:
-        if self.is_away:
-            raise UnavailableError("away")
-        if any((model.max_model_len or 0) > 100 for model in models):
-            raise FailedPreconditionError("too long")
-        self._num_plans += 1
-        return replace(_EMPTY, plan_id=f"plan-{self._num_plans}", models=tuple(models))
-
-    async def apply(self, plan: ServingPlan, *, dry_run: bool, replaces: str | None = None) -> list[str]:
-        if not dry_run:
-            assert replaces == (None if self.desired_plan is None else self.desired_plan.plan_id)
-            self.desired_plan = plan
-        return [f"load {model.name}" for model in plan.models]
 
 
 @pytest.fixture
@@ -132,6 +97,6 @@ def test_a_held_model_stays_as_it_is_served(make_model: Make) -> None:
         make_model("free"),
     )
     wanted = {"chat": changed, "new": new, "free": free}
-    plan = replace(_EMPTY, models=(served,))
+    plan = replace(EMPTY, models=(served,))
     assert without_changes(wanted, {"chat", "new"}, plan) == {"chat": served, "free": free}
     assert without_changes(wanted, {"chat", "new"}, None) == {"free": free}

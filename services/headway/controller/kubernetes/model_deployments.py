@@ -3,14 +3,14 @@
 import asyncio
 import logging
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
 from headway.controller.kubernetes.admission import Admission, admit
 from headway.controller.kubernetes.api import KubernetesApi
 from headway.controller.kubernetes.event import event_of
-from headway.controller.kubernetes.model_resource import KIND, PLURAL, ModelResource
+from headway.controller.kubernetes.model_resource import MODEL_DEPLOYMENT, ModelResource
 from headway.controller.kubernetes.model_status import AWAITS_APPROVAL, message_of, reason_of, status_of
 from headway.controller.kubernetes.planned import Planned
 from headway.controller.kubernetes.proposals import Proposals, is_same, without_changes
@@ -41,11 +41,11 @@ class ModelDeployments:
         api: KubernetesApi,
         *,
         service: Planned,
-        num_workers: int,
+        num_workers: Callable[[], int],
         is_emulated: bool,
         patience_s: float = _PATIENCE_S,
     ) -> None:
-        self.watch = ResourceWatch(api, PLURAL)
+        self.watch = ResourceWatch(api, MODEL_DEPLOYMENT)
         self._api = api
         self._service = service
         self._num_workers = num_workers
@@ -89,9 +89,9 @@ class ModelDeployments:
     def _has_workers(self) -> bool:
         """Whether to plan for those that are there: all are, or the others have been waited for."""
         num_present, now_s = len(self._service.present_workers()), time.monotonic()
-        if num_present >= self._num_workers:
+        if num_present >= self._num_workers():
             self._complete_s = now_s
-        return num_present >= self._num_workers or (num_present > 0 and now_s - self._complete_s > self._patience_s)
+        return num_present >= self._num_workers() or (num_present > 0 and now_s - self._complete_s > self._patience_s)
 
     async def _plan(self, resources: Sequence[ModelResource]) -> None:
         """Plans anew where resources have changed, or there are workers that the plan does not know. Those that are
@@ -189,7 +189,7 @@ class ModelDeployments:
         is_heard = status == dict(resource.status)
         is_on_its_way = status == written and version == resource.version
         if not is_heard and not is_on_its_way:
-            await self._api.apply_status(PLURAL, KIND, resource.name, status)
+            await self._api.apply_status(MODEL_DEPLOYMENT, resource.name, status)
             self._written[resource.uid] = (resource.version, status)
 
     async def _report(self, resource: ModelResource, plan: ServingPlan | None, changes: Sequence[str]) -> None:
@@ -203,7 +203,9 @@ class ModelDeployments:
     async def _record(self, resource: ModelResource, reason: str, message: str, *, is_warning: bool = False) -> None:
         """An event. One that cannot be written is lost."""
         event = event_of(
-            resource,
+            MODEL_DEPLOYMENT,
+            name=resource.name,
+            uid=resource.uid,
             namespace=self._api.namespace,
             is_warning=is_warning,
             reason=reason,

@@ -8,15 +8,14 @@ from typing import Any
 from pydantic import ValidationError
 
 from headway.controller.deployment_file import ModelDocument, faults_of, read_model
-from headway.controller.kubernetes.api import GROUP
+from headway.controller.kubernetes.api import GROUP, ResourceKind
 from headway.core.errors import InvalidArgumentError
 from headway.core.plan.serving import ModelDeployment
 
 APPROVAL = f"{GROUP}/apply"
 """The annotation of a resource that names the plan which may be applied for it."""
 
-KIND = "ModelDeployment"
-PLURAL = "modeldeployments"
+MODEL_DEPLOYMENT = ResourceKind(kind="ModelDeployment", plural="modeldeployments")
 
 _OF_THE_RESOURCE = ("servedName", "priority", "apply")
 

@@ -1,9 +1,9 @@
 """The status of a ModelDeployment: what is planned for it, and how much of that is loaded. Pure."""
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
+from headway.controller.kubernetes.condition import Condition, conditions_of
 from headway.controller.kubernetes.model_resource import APPROVAL, ModelResource
 from headway.controller.kubernetes.proposals import Proposal
 from headway.controller.reconcile import is_served, load_orders_of
@@ -13,7 +13,6 @@ from headway.core.plan.serving import Assignment, ServingPlan
 
 AWAITS_APPROVAL = "AwaitsApproval"
 
-_MESSAGE_CHARS = 1024
 _REASONS = {
     ErrorCode.INVALID_ARGUMENT: "Invalid",
     ErrorCode.NOT_FOUND: "NotFound",
@@ -21,16 +20,6 @@ _REASONS = {
     ErrorCode.FAILED_PRECONDITION: "CannotBePlanned",
     ErrorCode.RESOURCE_EXHAUSTED: "CannotBePlanned",
 }
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Condition:
-    """Something that is so or not, with a reason in one word."""
-
-    type: str
-    is_so: bool
-    reason: str
-    message: str = ""
 
 
 def reason_of(fault: HeadwayError) -> str:
@@ -67,28 +56,17 @@ def status_of(
     """
     assignments = [] if plan is None else [each for each in plan.assignments if each.model == resource.model]
     served = 0 if plan is None else _num_served(plan, resource.model, serving)
-    before = {condition["type"]: condition for condition in previous.get("conditions", [])}
-    conditions = [
-        {
-            "type": each.type,
-            "status": "True" if each.is_so else "False",
-            "reason": each.reason,
-            "message": each.message[:_MESSAGE_CHARS],
-            "observedGeneration": resource.generation,
-            "lastTransitionTime": _since(before.get(each.type), is_so=each.is_so, now=now),
-        }
-        for each in _conditions(
-            fault,
-            awaited="" if proposal is None else message_of(resource, proposal),
-            num_groups=len(assignments),
-            num_served=served,
-            waiting_for=waiting_for,
-        )
-    ]
+    conditions = _conditions(
+        fault,
+        awaited="" if proposal is None else message_of(resource, proposal),
+        num_groups=len(assignments),
+        num_served=served,
+        waiting_for=waiting_for,
+    )
     status: dict[str, Any] = {
         "observedGeneration": resource.generation,
         "groups": f"{served}/{len(assignments)}",
-        "conditions": conditions,
+        "conditions": conditions_of(conditions, generation=resource.generation, previous=previous, now=now),
     }
     if proposal is not None:
         status["proposal"] = {"planId": proposal.plan.plan_id, "changes": list(proposal.changes)}
@@ -140,8 +118,3 @@ def _predicted(assignments: Sequence[Assignment]) -> dict[str, int]:
         "ttftMs": round(max(each.prediction.ttft_s for each in assignments) * 1e3),
         "tpotMs": round(max(each.prediction.tpot_loaded_s for each in assignments) * 1e3),
     }
-
-
-def _since(before: Mapping[str, Any] | None, *, is_so: bool, now: str) -> str:
-    is_as_before = before is not None and before["status"] == ("True" if is_so else "False")
-    return str(before["lastTransitionTime"]) if before is not None and is_as_before else now
