@@ -37,6 +37,7 @@ _AUDIENCES = (
     ("services/headway/controller/config.py", ("headway-controller",)),
     ("services/headway/controller/__main__.py", ("headway-controller", "up")),
     ("services/headway/rpc/interceptors.py", ("",)),  # what a caller is told who has no token
+    ("services/headway/rpc/ray_cluster.py", ("plan", "train")),
     ("services/headway/rpc/", ("process",)),
     ("", ("up",)),
 )
