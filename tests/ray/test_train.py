@@ -37,7 +37,9 @@ _EVERY_5 = CheckpointSettings(every=5)
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[str]:
     """The address of two machines with a core each."""
-    found = Cluster(initialize_head=True, head_node_args={"num_cpus": 1, "include_dashboard": False})
+    settings = {"worker_niceness": 0}  # not behind all else that a busy machine does
+    head = {"num_cpus": 1, "include_dashboard": False, "_system_config": settings}
+    found = Cluster(initialize_head=True, head_node_args=head)
     found.add_node(num_cpus=1)
     yield found.address
     found.shutdown()
@@ -132,7 +134,7 @@ def _learnt_here(directory: Path, num_steps: int) -> tuple[list[float], dict[str
 
 def test_a_machine_without_the_runs_directory_is_told_to_share_it(state: Path) -> None:
     setup = replace(read_setup(state / "training" / "train-1"), directory=state / "nowhere")
-    with pytest.raises(FailedPreconditionError, match="does not find the run's directory .*nowhere on ") as fault:
+    with pytest.raises(FailedPreconditionError, match=r"does not find the run's directory .*nowhere on ") as fault:
         list(train(setup, started=lambda _: None, restarted=lambda _: None))
     assert "--state-dir" in fault.value.hint
 
