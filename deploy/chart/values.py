@@ -55,10 +55,17 @@ MODEL = fields(
         ),
         "engine": choice("What computes it; Headway's own engine where it is left out.", "headway", "vllm"),
         "engineArgs": text("Flags for vllm as they are; not those that Headway decides."),
+        "replicas": fields(
+            "How many groups of workers serve it; as many as there are where nothing is said.",
+            of={
+                "min": whole("At least; one where it is left out.", least=1),
+                "max": whole("At most.", least=1),
+            },
+        ),
     },
 )
 
-_POOL = fields(
+POOL = fields(
     "A pool of cells that are alike. A cell is a pod with a worker for each of its GPUs.",
     "name",
     "cells",
@@ -269,6 +276,14 @@ VALUES: dict[str, Schema] = {
             "installDefinition": flag("Whether the definition of ModelDeployment is part of the release."),
         },
     ),
+    "workerPools": fields(
+        "Pools as resources of the release's namespace; the controller makes their cells. Needs modelDeployments.",
+        of={
+            "enabled": flag("Whether they are there instead of workers; the controller then has rights on pods."),
+            "emulated": flag("Whether they emulate devices; the models need no weights then."),
+            "installDefinition": flag("Whether the definition of WorkerPool is part of the release."),
+        },
+    ),
     "modelStorage": fields(
         "The volume that every gateway, worker and controller has the models in, read-only.",
         of={
@@ -278,7 +293,7 @@ VALUES: dict[str, Schema] = {
             "volume": reference("volume", "Or another source of a volume."),
         },
     ),
-    "workers": listing("The pools of workers.", _POOL, least=1),
+    "workers": listing("The pools of workers; none where these are resources.", POOL),
     "limits": _LIMITS,
     "profile": flag("Whether models are measured once they serve; predictions stay estimates otherwise."),
     "queuePolicy": choice("Who is next of the requests that wait.", "least-slack", "fcfs", "priority"),

@@ -10,8 +10,10 @@ from typing import Any
 import pytest
 import yaml
 
+from headway.controller.kubernetes.cell_pod import CellTemplate, cell_pod
 from headway.controller.kubernetes.event import event_of
-from headway.controller.kubernetes.model_resource import ModelResource
+from headway.controller.kubernetes.model_resource import MODEL_DEPLOYMENT
+from headway.controller.kubernetes.pool_resource import PoolResource
 from tests.cluster.chart import CHART, KUBE_VERSION, ROOT, VALUES, helm, objects, pods, render, without_secrets
 
 GOLDEN = Path(__file__).parent / "golden"
@@ -23,12 +25,19 @@ _UNPACKED = ROOT / "build/prometheus/usr/bin/promtool"
 PROMTOOL = shutil.which("promtool") or (str(_UNPACKED) if _UNPACKED.exists() else None)
 
 # A change here is a change of what a stolen token may do.
-_CONTROLLERS_RIGHTS = {
+_RIGHTS_ON_MODELS = {
     ("serving.headway.dev", "modeldeployments", "list"),
     ("serving.headway.dev", "modeldeployments", "watch"),
     ("serving.headway.dev", "modeldeployments/status", "patch"),
     ("", "events", "create"),
 }
+_RIGHTS_ON_POOLS = {
+    ("serving.headway.dev", "workerpools", "list"),
+    ("serving.headway.dev", "workerpools", "watch"),
+    ("serving.headway.dev", "workerpools/status", "patch"),
+    *(("", "pods", verb) for verb in ("list", "watch", "create", "patch", "delete")),
+}
+_RIGHTS = {"resources": _RIGHTS_ON_MODELS, "pools": _RIGHTS_ON_MODELS | _RIGHTS_ON_POOLS}
 
 by_values = pytest.mark.parametrize("name", sorted(VALUES))
 
@@ -70,11 +79,15 @@ def test_kubernetes_knows_every_field(version: str, schemas: Path) -> None:
 
 @pytest.mark.parametrize("version", KUBERNETES)
 def test_kubernetes_knows_every_field_of_an_event(version: str, schemas: Path) -> None:
-    resource = ModelResource(
-        name="chat", uid="1", generation=1, created_at="", version="1", spec={"path": "/models/chat"}, status={}
-    )
     event = event_of(
-        resource, namespace="serving", is_warning=True, reason="Invalid", message="x" * 2000, now="2026-11-26T12:00:00Z"
+        MODEL_DEPLOYMENT,
+        name="chat",
+        uid="1",
+        namespace="serving",
+        is_warning=True,
+        reason="Invalid",
+        message="x" * 2000,
+        now="2026-11-26T12:00:00Z",
     )
     _check_fields(yaml.safe_dump(event), version, schemas)
 
@@ -110,14 +123,14 @@ def test_pods_keep_to_the_restricted_standard(name: str) -> None:
 def test_nobody_has_rights_but_the_controller_on_its_resources(name: str) -> None:
     found = objects(render(VALUES[name]))
     granting = [document for document in found if document["kind"].endswith(("Role", "Binding"))]
-    if name != "resources":
+    if name not in _RIGHTS:
         assert granting == []
         return
     [role, binding] = granting
     assert (role["kind"], binding["kind"]) == ("Role", "RoleBinding")
     assert {
         (*rule["apiGroups"], *rule["resources"], verb) for rule in role["rules"] for verb in rule["verbs"]
-    } == _CONTROLLERS_RIGHTS
+    } == _RIGHTS[name]
     [subject] = binding["subjects"]
     accounts = {owner: pod["serviceAccountName"] for owner, pod in pods(found).items()}
     assert [owner for owner, account in accounts.items() if account == subject["name"]] == ["headway-controller"]
@@ -210,3 +223,29 @@ def _component(selector: dict[str, Any]) -> str:
 
 def _ports(pod: dict[str, Any]) -> list[dict[str, Any]]:
     return [port for container in pod["containers"] for port in container.get("ports", [])]
+
+
+def test_a_cell_that_the_controller_makes_is_as_the_charts_own(schemas: Path) -> None:
+    """Of the pool of ci/gpu.yaml: what a cell of a StatefulSet has, but for what that itself adds."""
+    [own] = yaml.safe_load(VALUES["gpu"].read_text())["workers"]
+    changes = {"workers": [], "models": [], "modelDeployments": {"enabled": True}, "workerPools": {"enabled": True}}
+    with_pools, without = objects(render(VALUES["gpu"], changes=changes)), objects(render(VALUES["gpu"]))
+    [text] = [each["data"]["cell.yaml"] for each in with_pools if "cell.yaml" in each.get("data", {})]
+    template = CellTemplate(**yaml.safe_load(text))
+    pool = PoolResource(name="h100", uid="1", generation=1, version="1", spec=own, status={})
+    made = cell_pod(pool, template, name="h100-0")
+    _check_fields(yaml.safe_dump(made), KUBERNETES[-1], schemas)
+    [chart] = [each["spec"]["template"] for each in without if each["kind"] == "StatefulSet" and "worker" in str(each)]
+    ours, theirs = made["spec"], chart["spec"]
+    assert ours.keys() == theirs.keys()
+    [our_cell], [their_cell] = ours.pop("containers"), theirs.pop("containers")
+    assert _pairs(our_cell.pop("args")) == _pairs(their_cell.pop("args"))
+    assert our_cell == their_cell
+    assert ours == theirs
+    labels = made["metadata"]["labels"]
+    assert labels["serving.headway.dev/pool"] == "h100"
+    assert labels["headway/role"] == chart["metadata"]["labels"]["headway/role"]
+
+
+def _pairs(arguments: list[str]) -> set[tuple[str, str]]:
+    return set(zip(arguments[::2], arguments[1::2], strict=True))

@@ -8,8 +8,8 @@ OPTIMIZERS = ("adamw", "sgd", "momentum")
 RATE_SCHEDULES = ("constant", "linear", "cosine")
 PRECISIONS = ("float32", "bfloat16")
 AUTO = "auto"
-PLAN_METHODS = ("pp-dp", "inter-only", "data-parallel", "terapipe")
-"""Of `headway plan train`, those whose plans workers can run."""
+PLAN_METHODS = ("pp-dp", "inter-only", "data-parallel", "alpa", "graphpipe", "terapipe", "auto")
+"""Of `headway plan train`, those by which a job's plan is searched: up to the ZeRO stage that workers run."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -118,8 +118,8 @@ class TrainingJob:
     batch: examples of an iteration.
     workers: ranks, each a process.
     plan: a training plan's file, or 'auto' for one that is searched.
-    method: by which a plan is searched, one of `PLAN_METHODS`: stages with copies, stages alone, copies
-        alone, or slices of tokens.
+    method: by which a plan is searched, one of `PLAN_METHODS`: stages with copies, stages alone, copies alone, stages
+        whose ranks share operators, graphs of such, slices of tokens, or the best of these three.
     micro_batches: of an iteration, where the plan is searched; None for as many as the search finds best.
     schedule: the order of forward and backward passes.
     precision: float32, or bfloat16 with float32 masters.
@@ -132,6 +132,7 @@ class TrainingJob:
     restarts: how often the run begins again from its last checkpoint when a rank dies.
     trace_every: steps between two iterations that are kept as traces, from the second one on; 0 for none.
     metrics_port: of this machine, where Prometheus finds the run's figures; 0 for a free one, None for none.
+    ray: address of the Ray cluster on whose machines the ranks run; empty for this machine.
     """
 
     model: str
@@ -155,6 +156,7 @@ class TrainingJob:
     restarts: int = 2
     trace_every: int = 100
     metrics_port: int | None = None
+    ray: str = ""
 
     def __post_init__(self) -> None:
         for name in ("batch", "steps", "workers", "micro_batches", "seq"):

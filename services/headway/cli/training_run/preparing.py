@@ -28,17 +28,18 @@ from headway.core.precision import Precision
 from headway.core.program import Program
 from headway.core.search_progress import SearchProgress
 from headway.core.training_job import AUTO, TrainingJob
-from headway.core.training_run import TrainingRun, plan_stages
+from headway.core.training_run import MOST_ZERO, TrainingRun, plan_stages
 from headway.rpc.child import call_child
 
 _CAPTURE_BATCH = 2
 _DEVICE = "CPU"
 _CLUSTER = """\
 device: {device}
-num_nodes: 1
-devices_per_node: {workers}
+num_nodes: {nodes}
+devices_per_node: {per_node}
 memory_per_device: {memory} MiB
 link: loopback
+network: Ethernet 10
 """
 
 
@@ -145,11 +146,12 @@ async def _plan(job: TrainingJob, *, deadline_s: float, state_dir: Path | None) 
 
 
 async def _search(job: TrainingJob, *, deadline_s: float, state_dir: Path | None) -> TrainingPlan:
-    """A plan for processes of this machine, which share its memory."""
+    """A plan for processes of this machine, which share its memory, or for machines like it that have one each."""
+    nodes, per_node = (job.workers, 1) if job.ray else (1, job.workers)
     with TemporaryDirectory() as directory:
         cluster = Path(directory) / "cluster.yaml"
-        memory = psutil.virtual_memory().total // job.workers
-        cluster.write_text(_CLUSTER.format(device=_DEVICE, workers=job.workers, memory=memory // 1024**2))
+        memory = psutil.virtual_memory().total // per_node // 1024**2
+        cluster.write_text(_CLUSTER.format(device=_DEVICE, nodes=nodes, per_node=per_node, memory=memory))
         options = TrainOptions(
             model=job.model,
             cluster=str(cluster),
@@ -168,6 +170,7 @@ async def _search(job: TrainingJob, *, deadline_s: float, state_dir: Path | None
             deadline_s=deadline_s,
             catalogue=None,
             state_dir=state_dir,
+            most_zero=MOST_ZERO,
         )
         planned = await search_training_plan(options)
     assert isinstance(planned, PlannedTraining), "a search that is waited for gives a plan"

@@ -34,6 +34,8 @@ class ModelDeployment:
         adapters: that are served beside it.
         backend: what runs an encoder's layers, by name or the fastest; empty for Headway's own kernels.
         tool_parser, reasoning_parser: how its tool calls and its reasoning are read; empty as its chat template shows.
+        min_replicas, max_replicas: how many groups serve it where the planner chooses; None for one at least, and for
+            as many as there are. An applied placement says so itself.
     """
 
     name: str
@@ -49,6 +51,8 @@ class ModelDeployment:
     backend: str = ""
     tool_parser: str = ""
     reasoning_parser: str = ""
+    min_replicas: int | None = None
+    max_replicas: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
