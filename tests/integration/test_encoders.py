@@ -11,6 +11,7 @@ import httpx
 import numpy as np
 import openai
 import pytest
+import schemathesis
 import torch
 from tokenizers import Tokenizer
 from transformers import AutoModel, AutoModelForSequenceClassification
@@ -244,3 +245,16 @@ def test_a_request_whose_worker_is_killed_is_answered_by_its_successor(stack: Ru
     rows = [item["embedding"] for item in response.json()["data"]]
     assert len(rows) == 2048
     assert rows[0] == rows[300]
+
+
+def test_answers_are_as_documented(stack: RunningStack) -> None:
+    api = schemathesis.openapi.from_url(f"{stack.url}/openapi.json")
+    for path, body in (
+        ("/v1/embeddings", {"model": "bert", "input": TEXTS}),
+        ("/v1/embeddings", {"model": "bert", "input": [1, 2], "encoding_format": "base64", "dimensions": 2}),
+        ("/v1/classify", {"model": "moods", "input": TEXTS}),
+        ("/v1/rerank", {"model": "judge", "query": QUERY, "documents": TEXTS, "top_n": 2}),
+        ("/v1/rerank", {"model": "judge", "query": QUERY, "documents": TEXTS, "return_documents": False}),
+    ):
+        response = api[path]["POST"].Case(body=body, media_type="application/json").call_and_validate()
+        assert response.status_code == 200, response.text
