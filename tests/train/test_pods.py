@@ -88,7 +88,7 @@ def test_pods_go_on_behind_a_death_and_a_drain_until_the_run_is_done(tmp_path: P
     _wait_for_steps(there, num_lines + 1)
     pods[1].terminate()  # one is enough
     statuses, said = _statuses(pods)
-    assert statuses == [1, 1], said
+    assert statuses == [3, 3], said
     stopped_at = _told(there)[-1]["step"]["step"]
 
     for directory in (there, here):

@@ -1,8 +1,8 @@
 """Runs one rank of a run in a pod of a Kubernetes Job: `python -m headway.train.pod DIRECTORY HOST PORT CORES`.
 
 The Job numbers its pods, and starts again those that end too early; all meet at HOST, which is pod 0. SIGTERM asks all
-ranks to end behind the step that they are in. Ends with status 0 when the run is done, 1 where it can go on from its
-last checkpoint, and 2 where that would fail again.
+ranks to end behind the step that they are in. Ends with status 0 when the run is done, 1 where it failed and can go on
+from its last checkpoint, 2 where that would fail again, and 3 where it was asked to end.
 """
 
 import os
@@ -29,7 +29,7 @@ from headway.train.setup import Setup, read_setup
 
 _INDEX = "JOB_COMPLETION_INDEX"
 _RESOLVE_S, _LOOK_EVERY_S = 300.0, 1.0
-_DONE, _CAN_GO_ON, _FAILS_AGAIN = range(3)
+_DONE, _CAN_GO_ON, _FAILS_AGAIN, _WAS_ASKED = range(4)
 
 
 def main() -> int:
@@ -53,7 +53,7 @@ def main() -> int:
         sys.stderr.write(f"error: {error.message}\nhint: {error.hint}\n")
         return _CAN_GO_ON if isinstance(error, UnavailableError) else _FAILS_AGAIN
     latest = Checkpoints(directory / CHECKPOINTS_DIRECTORY, keep=setup.job.checkpoint.keep).latest()
-    return _DONE if latest is not None and latest.facts.step == setup.job.steps else _CAN_GO_ON
+    return _DONE if latest is not None and latest.facts.step == setup.job.steps else _WAS_ASKED
 
 
 def _tell(setup: Setup, news: Iterable[dict[str, Any]], rank: int) -> None:

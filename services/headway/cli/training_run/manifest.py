@@ -13,7 +13,7 @@ from headway.core.training_job import TrainingJob
 _PORT = 29500
 _RUNTIME_BYTES = 1 << 30  # of torch, beside what is certified
 _STOP_S = 30
-_FAILS_AGAIN = 2  # the status of a rank whose error would come again, see headway.train.pod
+_FAILS_AGAIN, _WAS_ASKED = 2, 3  # statuses of headway.train.pod
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,16 +88,18 @@ def run_manifest(directory: Path, job: TrainingJob, *, peak_bytes: int, state_di
         "podFailurePolicy": {
             "rules": [
                 {"action": "Ignore", "onPodConditions": [{"type": "DisruptionTarget", "status": "True"}]},
-                {
-                    "action": "FailJob",
-                    "onExitCodes": {"containerName": "rank", "operator": "In", "values": [_FAILS_AGAIN]},
-                },
+                _rule("Ignore", _WAS_ASKED),
+                _rule("FailJob", _FAILS_AGAIN),
             ]
         },
         "template": {"metadata": {"labels": selector}, "spec": _pod(name, directory, job, peak_bytes, state_dir, pods)},
     }
     document = {"apiVersion": "batch/v1", "kind": "Job", "metadata": meta, "spec": spec}
     return "---\n".join(_text(each) for each in (service, document))
+
+
+def _rule(action: str, status: int) -> dict[str, Any]:
+    return {"action": action, "onExitCodes": {"containerName": "rank", "operator": "In", "values": [status]}}
 
 
 def _pod(
