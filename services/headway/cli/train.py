@@ -3,6 +3,7 @@
 import asyncio
 import json
 from contextlib import ExitStack, aclosing
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -27,8 +28,18 @@ from headway.core.initial_weights import ExportRequest
 from headway.core.training_job import TrainingJob
 from headway.core.training_run import CHECKPOINTS_DIRECTORY, INITIAL_FILE, LATEST_FILE
 from headway.rpc.child import call_child
+from headway.rpc.ray_cluster import require_ray
 
 _RUN = "run"
+RayAddress = Annotated[
+    str,
+    typer.Option(
+        "--ray",
+        help="Train on the machines of a Ray cluster, instead of the job's: HOST:PORT, ray://HOST:PORT, or 'auto' for "
+        "the one that this machine is part of. Needs headway[ray], and --state-dir on storage that all machines share.",
+        metavar="ADDRESS",
+    ),
+]
 RunId = Annotated[str | None, typer.Argument(help="How the run's id begins. Default: the newest run.")]
 Detach = Annotated[bool, typer.Option("--detach", help="Leave it to itself; `headway train status` shows it.")]
 
@@ -56,15 +67,20 @@ def run(
         bool, typer.Option("--dry-run", help="Show plan, lists, memory and an iteration; start nothing.")
     ] = False,
     detach: Detach = False,
+    ray: RayAddress = "",
     deadline_s: Annotated[float, typer.Option("--deadline", help="Seconds after which to give up capturing.")] = 600.0,
     state_dir: StateDir = None,
     as_json: AsJson = False,
 ) -> None:
-    """Plan the training of a model, and train it on this machine's workers.
+    """Plan the training of a model, and train it on workers of this machine or of a Ray cluster.
 
     Ctrl-C ends it behind the step that it is in, with a checkpoint; a second one kills it.
     """
     given = read_training_job(job)
+    if ray:
+        given = replace(given, ray=ray)
+    if given.ray:
+        require_ray()
     prepared = asyncio.run(prepare_run(given, deadline_s=deadline_s, state_dir=state_dir))
     if dry_run:
         _show(prepared, as_json=as_json)
