@@ -14,6 +14,7 @@ from headway.controller.kubernetes.cell_pod import CellTemplate, cell_pod
 from headway.controller.kubernetes.event import event_of
 from headway.controller.kubernetes.model_resource import MODEL_DEPLOYMENT
 from headway.controller.kubernetes.pool_resource import PoolResource
+from tests.cli.test_manifest import manifest
 from tests.cluster.chart import CHART, KUBE_VERSION, ROOT, VALUES, helm, objects, pods, render, without_secrets
 
 GOLDEN = Path(__file__).parent / "golden"
@@ -90,6 +91,11 @@ def test_kubernetes_knows_every_field_of_an_event(version: str, schemas: Path) -
         now="2026-11-26T12:00:00Z",
     )
     _check_fields(yaml.safe_dump(event), version, schemas)
+
+
+@pytest.mark.parametrize("version", KUBERNETES)
+def test_kubernetes_knows_every_field_of_a_training_run(version: str, schemas: Path) -> None:
+    _check_fields(manifest(Path("/shared/training/train-20261127T020000-0a1b2c")), version, schemas)
 
 
 def _check_fields(text: str, version: str, schemas: Path) -> None:

@@ -48,10 +48,10 @@ class Rendezvous:
         return store
 
 
-def listen(host: str) -> tuple[socket.socket, Rendezvous]:
-    """Opens a free port at an address of this machine."""
+def listen(host: str, *, port: int = 0) -> tuple[socket.socket, Rendezvous]:
+    """Opens a port at an address of this machine, 0 for a free one."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    listener = socket.create_server((host, 0), family=family, backlog=_BACKLOG)
+    listener = socket.create_server((host, port), family=family, backlog=_BACKLOG)
     return listener, Rendezvous(host=host, port=listener.getsockname()[1])
 
 
