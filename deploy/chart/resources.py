@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from deploy.chart.kubernetes import DEFINITIONS
-from deploy.chart.shape import Schema, choice, fields, listing, text, whole
+from deploy.chart.shape import Schema, choice, fields, flag, listing, number, text, whole
 from deploy.chart.values import MODEL, POOL
 
 GROUP = "serving.headway.dev"
@@ -70,6 +70,27 @@ _POOL_STATUS = fields(
         | {"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["type"]},
     },
 )
+
+
+_SCALING = fields(
+    "Has the controller decide how many cells there are to be, by what is asked of the models.",
+    "max",
+    of={
+        "min": whole("At least; one where it is left out.", least=1),
+        "max": whole("At most.", least=1),
+        "targetAttainment": number("The least share of requests that is to meet its SLO; 0.99.", above=0)
+        | {"maximum": 1},
+        "targetLoad": number("The most requests at once, of those that the plan has room for; 0.8.", above=0)
+        | {"maximum": 1},
+        "windowSeconds": whole("Over which attainment is measured, and between two changes; 60.", least=15),
+        "cooldownSeconds": whole("For which less must have been enough before a cell goes; 300.", least=15),
+        "dryRun": flag("Whether decisions are only told, in the condition Scaling."),
+    },
+) | {
+    "x-kubernetes-validations": [
+        {"rule": "!has(self.min) || self.min <= self.max", "message": "scaling.min is above scaling.max"}
+    ]
+}
 
 
 def _spec() -> Schema:
@@ -156,9 +177,14 @@ def worker_pools() -> dict[str, Any]:
 def _pool() -> Schema:
     """A pool of the values, by its resource's name."""
     shapes = {name: shape for name, shape in POOL["properties"].items() if name not in ("name", "cells")}
-    shapes["replicas"] = whole("How many cells there are to be; one where it is left out.")
+    shapes["replicas"] = whole("How many cells there are to be; one where it is left out, and scaling too.")
+    shapes["scaling"] = _SCALING
     return fields("Cells that are alike.", of=shapes) | {
         "x-kubernetes-validations": [
+            _rule(
+                "!has(self.replicas) || !has(self.scaling)",
+                "replicas and scaling both say how many cells there are to be: leave one out",
+            ),
             _rule(
                 "!has(self.emulate) || !has(self.gpusPerCell) || self.gpusPerCell == 0",
                 "a pool that emulates a device has no GPUs: give workersPerCell instead of gpusPerCell",

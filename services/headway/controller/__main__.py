@@ -11,6 +11,7 @@ from headway.controller.cell_processes import CellProcesses
 from headway.controller.clients.cell import CellClient
 from headway.controller.clients.planner import PlannerClient
 from headway.controller.clients.profiler import ProfilerClient
+from headway.controller.clients.router import RouterClient
 from headway.controller.clients.worker import WorkerControlClient
 from headway.controller.config import ControllerConfig
 from headway.controller.deployment_file import read_deployment_file
@@ -18,6 +19,7 @@ from headway.controller.desired import DesiredPlan
 from headway.controller.kubernetes.api import KubernetesApi
 from headway.controller.kubernetes.cell_pod import CellTemplate
 from headway.controller.kubernetes.model_deployments import ModelDeployments
+from headway.controller.kubernetes.pool_scaler import PoolScaler
 from headway.controller.kubernetes.worker_pools import WorkerPools
 from headway.controller.launchers.local import LocalLauncher
 from headway.controller.machine import read_machine
@@ -136,21 +138,7 @@ async def main(config: ControllerConfig) -> None:
         host.spawn(service.profile_forever(), name="profile")
         host.spawn(replanning_loop.keep(), name="re-plan")
         if config.models_from_resources:
-            api = build_kubernetes_api(config)
-            if config.cell_template is not None:
-                template = read_cell_template(config.cell_template)
-                pools = WorkerPools(api, service=service, template=template, is_emulated=deployment.is_emulated)
-                host.spawn(pools.pools.follow(), name="watch-pools")
-                host.spawn(pools.pods.follow(), name="watch-cells")
-                host.spawn(pools.reconcile_forever(), name="worker-pools")
-            declared = ModelDeployments(
-                api,
-                service=service,
-                num_workers=lambda: deployment.workers.count if pools is None else pools.num_workers(),
-                is_emulated=deployment.is_emulated,
-            )
-            host.spawn(declared.watch.follow(), name="watch-models")
-            host.spawn(declared.reconcile_forever(), name="model-resources")
+            pools = spawn_resources(config, host, service=service, deployment=deployment)
         await host.serve(on_stop=service.close)
 
 
@@ -191,6 +179,31 @@ def build_profile_import(deployment: Deployment, profiler: ProfilerClient) -> Pr
         return None
     device = deployment.workers.emulated[0].name  # others are scaled from it
     return ProfileImport(Path(deployment.stage_profiles), hardware=device, profiler=profiler)
+
+
+def spawn_resources(
+    config: ControllerConfig, host: Host, *, service: ControllerService, deployment: Deployment
+) -> WorkerPools | None:
+    """Starts to serve what resources declare; returns the pools where there are to be any."""
+    api = build_kubernetes_api(config)
+    pools: WorkerPools | None = None
+    if config.cell_template is not None:
+        scaler = PoolScaler(service=service, view=RouterClient(host.peers).view)
+        template = read_cell_template(config.cell_template)
+        pools = WorkerPools(api, service=service, template=template, scaler=scaler, is_emulated=deployment.is_emulated)
+        host.spawn(scaler.watch_forever(), name="watch-demand")
+        host.spawn(pools.pools.follow(), name="watch-pools")
+        host.spawn(pools.pods.follow(), name="watch-cells")
+        host.spawn(pools.reconcile_forever(), name="worker-pools")
+    declared = ModelDeployments(
+        api,
+        service=service,
+        num_workers=(lambda: deployment.workers.count) if pools is None else pools.num_workers,
+        is_emulated=deployment.is_emulated,
+    )
+    host.spawn(declared.watch.follow(), name="watch-models")
+    host.spawn(declared.reconcile_forever(), name="model-resources")
+    return pools
 
 
 def build_kubernetes_api(config: ControllerConfig) -> KubernetesApi:

@@ -150,11 +150,13 @@ class ControllerService:
     def retired(self) -> frozenset[str]:
         return self._retired
 
-    async def check_without(self, worker_ids: Collection[str]) -> None:
-        """HeadwayError of the planner where what is desired cannot be served without these workers."""
-        if self._desired.plan is not None:
-            others = [worker for worker in self.present_workers() if worker.worker_id not in worker_ids]
-            await self._desired.propose(self._desired.plan.models, others)
+    async def plan_on(self, workers: Sequence[PlanWorker]) -> ServingPlan:
+        """A plan for what is desired on other workers, which need not be there.
+
+        HeadwayError of the planner where there is none.
+        """
+        plan = await self.plan("")
+        return await self._desired.propose(plan.models, workers)
 
     @property
     def desired_plan(self) -> ServingPlan | None:

@@ -1,6 +1,6 @@
 """A service that plans and applies as it is told, and an API server that keeps what it is told."""
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -19,6 +19,7 @@ class Service:
 
     Attributes:
         is_tight: whether it needs all of its workers.
+        plan_like: makes the plan on other workers.
     """
 
     def __init__(self) -> None:
@@ -27,6 +28,7 @@ class Service:
         self.workers = ["worker-0"]
         self.retired: frozenset[str] = frozenset()
         self.is_tight = False
+        self.plan_like: Callable[[Sequence[PlanWorker]], ServingPlan] = lambda workers: EMPTY
         self.works: dict[str, tuple[LoadOrder, ...]] = {}
         self._num_plans = 0
 
@@ -37,9 +39,10 @@ class Service:
     def retire(self, worker_ids: frozenset[str]) -> None:
         self.retired = worker_ids
 
-    async def check_without(self, worker_ids: Collection[str]) -> None:
+    async def plan_on(self, workers: Sequence[PlanWorker]) -> ServingPlan:
         if self.is_tight:
             raise FailedPreconditionError("no room", hint="Add a cell.")
+        return self.plan_like(workers)
 
     def serving(self) -> Mapping[str, Collection[LoadOrder]]:
         return {worker_id: self.works.get(worker_id, ()) for worker_id in self.workers}

@@ -1,5 +1,6 @@
 """From declared pools to pods, what may go, and statuses."""
 
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -7,11 +8,14 @@ from typing import Any
 import pytest
 
 from headway.controller.kubernetes.cell_pod import CellTemplate, cell_pod
+from headway.controller.kubernetes.demand import ModelSample, RouterView
 from headway.controller.kubernetes.pool_resource import PoolResource
+from headway.controller.kubernetes.pool_scaler import PoolScaler
 from headway.controller.kubernetes.worker_pools import WorkerPools
 from headway.core.cluster import PlanWorker
-from headway.core.errors import FailedPreconditionError, InvalidArgumentError
+from headway.core.errors import FailedPreconditionError, InvalidArgumentError, UnavailableError
 from headway.core.load_order import LoadOrder
+from headway.core.plan.serving import ServingPlan
 from tests.controller.kubernetes.planning import EMPTY, HARDWARE, Api, Service
 
 TEMPLATE = CellTemplate(
@@ -40,9 +44,23 @@ class Cluster:
     def __init__(self) -> None:
         self.api, self.service = Api(), Service()
         self.service.workers = []
-        self.pools = WorkerPools(self.api, service=self.service, template=TEMPLATE, is_emulated=True)  # type: ignore[arg-type]
+        self.now_s = 0.0
+        self.view = RouterView(models={}, reporting=frozenset())
+        self.scaler = PoolScaler(service=self.service, view=self._look, clock=lambda: self.now_s)
+        self.now_s = 0.0
+        self.view = RouterView(models={}, reporting=frozenset())
+        self.scaler = PoolScaler(service=self.service, view=self._look, clock=lambda: self.now_s)
+        self.pools = WorkerPools(
+            self.api,  # type: ignore[arg-type]
+            service=self.service,
+            template=TEMPLATE,
+            scaler=self.scaler,
+            is_emulated=True,
+        )
         self.trouble: dict[str, Any] = {}
-        self._generation = 0
+        self.is_router_away = False
+        self.model_plan: ServingPlan | None = None
+        self._generation = self._judged = self._met = 0
 
     async def declare(self, **spec: Any) -> None:
         self._generation += 1
@@ -59,6 +77,41 @@ class Cluster:
         self.pools.pools.objects = {"v100": self._pool} if self._pool else {}
         self.pools.pods.objects = pods
         await self.pools._step()
+
+    async def pass_time(self, time_s: float, *, present: int = 0, met_of_ten: int = 10) -> None:
+        """Time in which so many requests are there, and one ends each second."""
+        for _ in range(int(time_s / 5)):
+            self.now_s += 5
+            self._judged += 10
+            self._met += met_of_ten
+            sample = ModelSample(num_met=self._met, num_judged=self._judged, num_present=present)
+            self.view = RouterView(models={"chat": sample}, reporting=frozenset())
+            await self.scaler.look()
+        await self.step()
+
+    async def settle(self) -> None:
+        """Until the plan has all workers, and room for ten requests on each cell."""
+        for _ in range(6):
+            workers = [worker_id for worker_id in self.service.workers if worker_id not in self.service.retired]
+            self.service.desired_plan = self._plan(workers)
+            self.service.works = dict.fromkeys(workers, (WORK,))
+            await self.step()
+
+    def _plan(self, workers: Sequence[str]) -> ServingPlan:
+        assert self.model_plan is not None
+        assignments = tuple(
+            replace(self.model_plan.assignments[0], worker_id=worker_id, max_num_seqs=5) for worker_id in workers
+        )
+        used = tuple(PlanWorker(worker_id=worker_id, hardware=HARDWARE) for worker_id in workers)
+        name = f"plan of {' '.join(workers)}"
+        return replace(self.model_plan, plan_id=name, workers=used, assignments=assignments)
+
+    async def _look(self) -> RouterView:
+        if self.is_router_away:
+            raise UnavailableError("away")
+        plan = self.service.desired_plan
+        reporting = () if plan is None else ((each.model, each.worker_id) for each in plan.assignments)
+        return replace(self.view, reporting=frozenset(reporting))
 
     def plan_for(self, *workers: str) -> None:
         """Has a plan that uses these workers, and has it loaded."""
@@ -83,6 +136,70 @@ class Cluster:
 @pytest.fixture
 def cluster() -> Cluster:
     return Cluster()
+
+
+@pytest.fixture
+async def scaled(cluster: Cluster, make_plan: Callable[..., ServingPlan]) -> Cluster:
+    """Of one to four cells; one is there and has been for a minute."""
+    cluster.model_plan = make_plan({"worker-0": "chat"})
+    cluster.service.plan_like = lambda workers: cluster._plan([worker.worker_id for worker in workers])
+    await cluster.declare(scaling={"min": 1, "max": 4})
+    await cluster.settle()
+    await cluster.pass_time(65)
+    return cluster
+
+
+async def test_a_scaled_pool_grows_with_what_is_asked_and_shrinks_when_it_is_over(scaled: Cluster) -> None:
+    assert scaled.cells == ["v100-0"]
+    assert scaled.condition("Scaling") == ("False", "AtMinimum")
+    await scaled.pass_time(65, present=14)
+    assert scaled.cells == ["v100-0", "v100-1"]
+    await scaled.settle()
+    assert scaled.condition("Scaling") == ("False", "Settling")
+    await scaled.pass_time(300, present=14)
+    assert scaled.cells == ["v100-0", "v100-1"]
+    assert scaled.condition("Scaling") == ("False", "DemandMet")
+    for _ in range(3):
+        await scaled.pass_time(310, present=0)
+        await scaled.settle()
+    assert scaled.cells == ["v100-0"]
+    assert scaled.api.statuses["v100"]["wantedReplicas"] == 1
+
+
+async def test_missed_objectives_make_it_grow(scaled: Cluster) -> None:
+    await scaled.pass_time(65, present=1, met_of_ten=8)
+    assert scaled.cells == ["v100-0", "v100-1"]
+    told = next(each["message"] for each in scaled.api.statuses["v100"]["conditions"] if each["type"] == "Scaling")
+    assert told.startswith("from 1 to 2 cells: chat: ")
+    assert told.endswith("of its requests met their SLO")
+
+
+async def test_an_outage_never_scales_down(scaled: Cluster) -> None:
+    await scaled.pass_time(65, present=14)
+    await scaled.settle()
+    scaled.is_router_away = True
+    with pytest.raises(UnavailableError):
+        await scaled.pass_time(5)
+    scaled.now_s += 3000
+    await scaled.step()
+    assert scaled.cells == ["v100-0", "v100-1"]
+    assert scaled.condition("Scaling")[1] in ("MetricsStale", "MetricsUnknown")
+
+
+async def test_a_dry_run_only_tells(scaled: Cluster) -> None:
+    await scaled.declare(scaling={"min": 1, "max": 4, "dryRun": True})
+    await scaled.pass_time(65, present=14)
+    assert scaled.cells == ["v100-0"]
+    assert scaled.condition("Scaling") == ("False", "DryRun")
+
+
+async def test_bounds_hold_without_any_metrics(cluster: Cluster) -> None:
+    await cluster.declare(scaling={"min": 2, "max": 4})
+    assert cluster.cells == ["v100-0", "v100-1"]
+    await cluster.step()
+    await cluster.declare(scaling={"min": 1, "max": 1})
+    await cluster.step()
+    assert cluster.cells == ["v100-0"]
 
 
 async def test_a_pool_gets_its_cells_and_tells_of_them(cluster: Cluster) -> None:

@@ -1,10 +1,11 @@
 """A pool of cells that is declared as a resource."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from headway.controller.kubernetes.api import GROUP, ResourceKind
+from headway.controller.kubernetes.scaling import ScalingPolicy
 from headway.core.errors import HeadwayError, InvalidArgumentError
 
 WORKER_POOL = ResourceKind(kind="WorkerPool", plural="workerpools")
@@ -52,6 +53,21 @@ class PoolResource:
     def replicas(self) -> int:
         """How many cells it says that there are to be."""
         return int(self.spec.get("replicas", 1))
+
+    @property
+    def scaling(self) -> ScalingPolicy | None:
+        """How many there are to be is decided by what is asked of the models; None where it says so itself."""
+        if (spec := self.spec.get("scaling")) is None:
+            return None
+        usual = ScalingPolicy(min_cells=int(spec.get("min", 1)), max_cells=int(spec["max"]))
+        return replace(
+            usual,
+            target_attainment=float(spec.get("targetAttainment", usual.target_attainment)),
+            target_load=float(spec.get("targetLoad", usual.target_load)),
+            window_s=float(spec.get("windowSeconds", usual.window_s)),
+            cooldown_s=float(spec.get("cooldownSeconds", usual.cooldown_s)),
+            is_dry_run=bool(spec.get("dryRun", False)),
+        )
 
     @property
     def selector(self) -> str:

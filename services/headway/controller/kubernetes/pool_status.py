@@ -6,6 +6,7 @@ from typing import Any
 from headway.controller.kubernetes.cells import Cell
 from headway.controller.kubernetes.condition import Condition, conditions_of
 from headway.controller.kubernetes.pool_resource import PoolResource
+from headway.controller.kubernetes.scaling import ScalingDecision
 from headway.core.errors import ErrorCode, HeadwayError
 
 
@@ -14,6 +15,7 @@ def pool_status_of(
     cells: Sequence[Cell],
     *,
     num_wanted: int,
+    scaling: ScalingDecision | None,
     fault: HeadwayError | None,
     blocked: HeadwayError | None,
     now: str,
@@ -21,6 +23,7 @@ def pool_status_of(
     """What the status should say.
 
     Args:
+        scaling: why so many are wanted; None where the pool says so itself.
         fault: why the pool is left as it is.
         blocked: why it does not shrink to what is wanted.
         now: in UTC, as text.
@@ -28,7 +31,7 @@ def pool_status_of(
     live = [cell for cell in cells if cell.is_live]
     conditions = (
         _ready(live, num_wanted),
-        _scaling(live, num_wanted, blocked),
+        _scaling(live, num_wanted, scaling, blocked),
         _degraded(cells, fault),
     )
     return {
@@ -53,14 +56,19 @@ def _ready(live: Sequence[Cell], num_wanted: int) -> Condition:
     )
 
 
-def _scaling(live: Sequence[Cell], num_wanted: int, blocked: HeadwayError | None) -> Condition:
+def _scaling(
+    live: Sequence[Cell], num_wanted: int, scaling: ScalingDecision | None, blocked: HeadwayError | None
+) -> Condition:
     if blocked is not None:
         told = f"The models need more than {num_wanted} cells. {blocked}"
         return Condition(type="Scaling", is_so=False, reason="NeededForModels", message=told)
+    why = "" if scaling is None else scaling.message
     if len(live) == num_wanted:
-        return Condition(type="Scaling", is_so=False, reason="AsWanted")
+        reason = "AsWanted" if scaling is None else scaling.reason
+        return Condition(type="Scaling", is_so=False, reason=reason, message=why)
     reason = "Growing" if len(live) < num_wanted else "Draining"
-    return Condition(type="Scaling", is_so=True, reason=reason, message=f"from {len(live)} to {num_wanted} cells")
+    told = f"from {len(live)} to {num_wanted} cells" + (f": {why}" if why else "")
+    return Condition(type="Scaling", is_so=True, reason=reason, message=told)
 
 
 def _degraded(cells: Sequence[Cell], fault: HeadwayError | None) -> Condition:

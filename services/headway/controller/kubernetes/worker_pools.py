@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Collection, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any
@@ -12,8 +12,11 @@ from headway.controller.kubernetes.cell_pod import CellTemplate, cell_of, cell_p
 from headway.controller.kubernetes.cells import Cell, CellSteps, next_steps
 from headway.controller.kubernetes.planned import Planned
 from headway.controller.kubernetes.pool_resource import POOL_LABEL, WORKER_POOL, PoolResource
+from headway.controller.kubernetes.pool_scaler import PoolScaler
 from headway.controller.kubernetes.pool_status import pool_status_of
+from headway.controller.kubernetes.scaling import ScalingDecision
 from headway.controller.kubernetes.watch import ResourceWatch
+from headway.core.cluster import PlanWorker
 from headway.core.errors import ErrorCode, HeadwayError, NotFoundError
 
 log = logging.getLogger(__name__)
@@ -39,6 +42,7 @@ class _Decision:
     cells: Sequence[Cell]
     steps: CellSteps
     num_wanted: int
+    scaling: ScalingDecision | None = None
     fault: HeadwayError | None = None
     blocked: HeadwayError | None = None
 
@@ -50,15 +54,25 @@ class WorkerPools:
         pools, pods: what is declared, and the cells; to be followed.
 
     Args:
+        scaler: decides for pools that do not say themselves how many cells they have.
         is_emulated: whether the release's devices are.
     """
 
-    def __init__(self, api: KubernetesApi, *, service: Planned, template: CellTemplate, is_emulated: bool) -> None:
+    def __init__(
+        self,
+        api: KubernetesApi,
+        *,
+        service: Planned,
+        template: CellTemplate,
+        scaler: PoolScaler,
+        is_emulated: bool,
+    ) -> None:
         self.pools = ResourceWatch(api, WORKER_POOL)
         self.pods = ResourceWatch(api, PODS, selector=POOL_LABEL)
         self._api = api
         self._service = service
         self._template = template
+        self._scaler = scaler
         self._is_emulated = is_emulated
         self._shrinking: dict[str, _Shrinking] = {}  # by pool
         self._staying: dict[str, tuple[str, ...]] = {}  # cells by pool
@@ -86,16 +100,36 @@ class WorkerPools:
         if self.pools.objects is None or self.pods.objects is None:
             return
         pools = sorted(map(PoolResource.of, self.pools.objects.values()), key=lambda pool: pool.name)
-        decisions = [await self._decide(pool) for pool in pools]
+        cells = {pool.name: self._cells_of(pool) for pool in pools}
+        is_settled = self._is_settled(pools, cells)
+        decisions = []
+        for pool in pools:
+            decisions.append(await self._decide(pool, cells[pool.name], is_settled=is_settled))
+            is_settled = is_settled and decisions[-1].num_wanted == sum(cell.is_live for cell in cells[pool.name])
         self._staying = {decision.pool.name: decision.steps.staying for decision in decisions}
         self._retire()
         for decision in decisions:
             await self._tell(await self._take(decision))
         uids = {pool.uid for pool in pools}
+        self._scaler.keep(uids)
         self._written = {uid: written for uid, written in self._written.items() if uid in uids}
 
-    async def _decide(self, pool: PoolResource) -> _Decision:
-        cells, num_wanted = self._cells_of(pool), pool.replicas
+    def _is_settled(self, pools: Sequence[PoolResource], cells: Mapping[str, Sequence[Cell]]) -> bool:
+        """Whether all cells that stay are there and ready, and all workers planned for."""
+        plan = self._service.desired_plan
+        planned = set() if plan is None else {worker.worker_id for worker in plan.workers}
+        present = {worker.worker_id for worker in self._service.present_workers()}
+        are_ready = all(cell.is_ready and cell.is_live for pool in pools for cell in cells[pool.name])
+        num_staying = sum(len(self._staying.get(pool.name, ())) for pool in pools)
+        return are_ready and present == planned and num_staying == sum(len(of_pool) for of_pool in cells.values())
+
+    async def _decide(self, pool: PoolResource, cells: Sequence[Cell], *, is_settled: bool) -> _Decision:
+        num_wanted, scaling = pool.replicas, None
+        if pool.scaling is not None:
+            scaling = await self._scaler.wanted(
+                pool, is_settled=is_settled, workers_with=lambda num: self._workers_with(pool, cells, num)
+            )
+            num_wanted = scaling.num_cells
         if (fault := pool.fault(is_emulated=self._is_emulated)) is not None:
             steps = CellSteps(staying=tuple(cell.name for cell in cells))
             return _Decision(pool=pool, cells=cells, steps=steps, num_wanted=num_wanted, fault=fault)
@@ -103,7 +137,24 @@ class WorkerPools:
         blocked = await self._refusal(pool, cells, steps)
         if blocked is not None:
             steps = self._steps(pool, cells, sum(cell.is_live for cell in cells))
-        return _Decision(pool=pool, cells=cells, steps=steps, num_wanted=num_wanted, blocked=blocked)
+        return _Decision(pool=pool, cells=cells, steps=steps, num_wanted=num_wanted, scaling=scaling, blocked=blocked)
+
+    def _workers_with(self, pool: PoolResource, cells: Sequence[Cell], num_cells: int) -> list[PlanWorker] | None:
+        """The workers with so many cells of the pool; a new one would have what one has that is there. None where none
+        is."""
+        steps, own = self._steps(pool, cells, num_cells), {cell.name for cell in cells}
+        going = own - set(steps.staying)
+        staying = [each for each in self._service.present_workers() if _cell_name(each.worker_id) not in going]
+        example = [worker for worker in staying if _cell_name(worker.worker_id) in own]
+        if steps.create and not example:
+            return None
+        like = _cell_name(example[0].worker_id) if example else ""
+        return staying + [
+            replace(worker, worker_id=f"{name}-{worker.worker_id.rpartition('-')[2]}", machine=name)
+            for name in steps.create
+            for worker in example
+            if _cell_name(worker.worker_id) == like
+        ]
 
     def _cells_of(self, pool: PoolResource) -> list[Cell]:
         wanted = cell_pod(pool, self._template, name=pool.name)
@@ -131,13 +182,14 @@ class WorkerPools:
             return None
         asked = self._shrinking.get(pool.name)
         if asked is None or (asked.without, asked.plan_id) != (without, plan.plan_id):
-            refusal = await self._ask(without)
+            present = self._service.present_workers()
+            refusal = await self._ask([worker for worker in present if worker.worker_id not in without])
             asked = self._shrinking[pool.name] = _Shrinking(without=without, plan_id=plan.plan_id, refusal=refusal)
         return asked.refusal
 
-    async def _ask(self, without: Collection[str]) -> HeadwayError | None:
+    async def _ask(self, workers: Sequence[PlanWorker]) -> HeadwayError | None:
         try:
-            await self._service.check_without(without)
+            await self._service.plan_on(workers)
         except HeadwayError as error:
             if error.code in (ErrorCode.UNAVAILABLE, ErrorCode.DEADLINE_EXCEEDED):
                 raise
@@ -178,6 +230,7 @@ class WorkerPools:
             replace(pool, status=written),
             decision.cells,
             num_wanted=decision.num_wanted,
+            scaling=decision.scaling,
             fault=decision.fault,
             blocked=decision.blocked,
             now=_now(),
