@@ -7,20 +7,11 @@ from typing import Any
 
 import pytest
 
-from tests.checkpoints import make_checkpoint
 from tests.cluster.chart import VALUES, objects, render
 from tests.cluster.release import Release
 from tests.cluster.stream import Stream, answers, ask
 
 pytestmark = pytest.mark.timeout(400)
-
-
-@pytest.fixture(scope="module")
-def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    directory = tmp_path_factory.mktemp("models")
-    for name in ("tiny", "second"):
-        make_checkpoint(directory / name, "llama")
-    return directory
 
 
 @pytest.fixture(scope="module")

@@ -13,6 +13,7 @@ import yaml
 from headway.controller.kubernetes.event import event_of
 from headway.controller.kubernetes.model_resource import ModelResource
 from tests.cluster.chart import CHART, KUBE_VERSION, ROOT, VALUES, helm, objects, pods, render, without_secrets
+from tests.cluster.rights import CONTROLLERS_RIGHTS
 
 GOLDEN = Path(__file__).parent / "golden"
 KUBERNETES = ("1.31.0", "1.34.0", "1.37.0")
@@ -21,14 +22,6 @@ _SCHEMAS = Path(os.environ["HEADWAY_SCHEMAS"]) / "kubernetes_validate/kubernetes
 _FOREIGN = ("PodMonitor", "PrometheusRule", "HTTPRoute")
 _UNPACKED = ROOT / "build/prometheus/usr/bin/promtool"
 PROMTOOL = shutil.which("promtool") or (str(_UNPACKED) if _UNPACKED.exists() else None)
-
-# A change here is a change of what a stolen token may do.
-_CONTROLLERS_RIGHTS = {
-    ("serving.headway.dev", "modeldeployments", "list"),
-    ("serving.headway.dev", "modeldeployments", "watch"),
-    ("serving.headway.dev", "modeldeployments/status", "patch"),
-    ("", "events", "create"),
-}
 
 by_values = pytest.mark.parametrize("name", sorted(VALUES))
 
@@ -117,7 +110,7 @@ def test_nobody_has_rights_but_the_controller_on_its_resources(name: str) -> Non
     assert (role["kind"], binding["kind"]) == ("Role", "RoleBinding")
     assert {
         (*rule["apiGroups"], *rule["resources"], verb) for rule in role["rules"] for verb in rule["verbs"]
-    } == _CONTROLLERS_RIGHTS
+    } == CONTROLLERS_RIGHTS
     [subject] = binding["subjects"]
     accounts = {owner: pod["serviceAccountName"] for owner, pod in pods(found).items()}
     assert [owner for owner, account in accounts.items() if account == subject["name"]] == ["headway-controller"]

@@ -1,0 +1,134 @@
+"""A release that Helm has installed on a control plane, whose models are resources.
+
+Kubernetes has its pods, which pretend to run. The commands of their containers run as processes of this machine, with
+the token of their account.
+"""
+
+import json
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import httpx
+
+from tests.cluster.audit import Call, account
+from tests.cluster.chart import CHART, VALUES, objects
+from tests.cluster.control_plane import ControlPlane
+from tests.cluster.release import Release
+from tests.cluster.stream import answers
+
+NAMESPACE = "serving"
+RESOURCES = f"/apis/serving.headway.dev/v1alpha1/namespaces/{NAMESPACE}/modeldeployments"
+CONTROLLER = "headway-controller"
+_RELEASE = ("headway", str(CHART), f"--namespace={NAMESPACE}", f"--values={VALUES['resources']}")
+# A namespace that enforces the restricted standard takes no directory of its nodes.
+_CLAIM = ("--set=modelStorage.hostPath=null", "--set=modelStorage.existingClaim=models")
+
+
+class Cluster:
+    """The release; `models` is the directory that its processes have them in."""
+
+    def __init__(self, plane: ControlPlane, release: Release, models: Path) -> None:
+        self.models = models
+        self.plane = plane
+        self.release = release
+
+    def declare(self, name: str, **spec: Any) -> str:
+        """By kubectl. Returns why it is refused, if it is."""
+        return self.plane.kubectl("apply", "-f-", given=self.resource(name, **spec)).stderr
+
+    def resource(self, name: str, **spec: Any) -> str:
+        """A ModelDeployment, as a file has it."""
+        return json.dumps(
+            {
+                "apiVersion": "serving.headway.dev/v1alpha1",
+                "kind": "ModelDeployment",
+                "metadata": {"name": name, "namespace": NAMESPACE},
+                "spec": {"path": str(self.models / name)} | spec,
+            }
+        )
+
+    def delete(self, name: str) -> None:
+        assert self.plane.call("DELETE", f"{RESOURCES}/{name}").is_success
+
+    def status(self, name: str) -> dict[str, Any]:
+        status: dict[str, Any] = self.plane.get(f"{RESOURCES}/{name}").get("status", {})
+        return status
+
+    def conditions(self, name: str) -> dict[str, tuple[str, str]]:
+        """Status and reason by type."""
+        found = self.status(name).get("conditions", [])
+        return {each["type"]: (each["status"], each["reason"]) for each in found}
+
+    def wait(self, is_so: Callable[[], bool], what: str) -> None:
+        deadline_s = time.monotonic() + 90
+        while not is_so():
+            if time.monotonic() > deadline_s:
+                told = self.plane.call("GET", RESOURCES).text
+                raise AssertionError(f"{what}: not within 90 s\n{told}\n{self.release.logs()}")
+            time.sleep(0.1)
+
+    def wait_for(self, name: str, condition: str, status: str = "True") -> None:
+        """Until that is so of the resource as it is now."""
+
+        def is_so() -> bool:
+            resource = self.plane.get(f"{RESOURCES}/{name}")
+            is_told = resource.get("status", {}).get("observedGeneration") == resource["metadata"]["generation"]
+            return is_told and self.conditions(name).get(condition, ("", ""))[0] == status
+
+        self.wait(is_so, f"{name} is {condition}={status}")
+
+    def workers(self) -> dict[str, int]:
+        """The processes of the cells, and how often each was started."""
+        return {pod.name: pod.num_starts for pod in self.release.of("worker")}
+
+    def answers(self, model: str) -> bool:
+        return answers(self.release.endpoints(), model)
+
+    def calls(self) -> list[Call]:
+        """What the controller has asked the API server so far."""
+        return self.plane.audit.calls(account(NAMESPACE, CONTROLLER))
+
+
+@contextmanager
+def installed(models: Path, directory: Path) -> Iterator[Cluster]:
+    """Kubernetes with two nodes, and the chart installed on it by Helm."""
+    for part in ("plane", "release"):
+        (directory / part).mkdir()
+    with ControlPlane(directory / "plane") as plane, Release(directory / "release") as release:
+        for name in ("first", "second"):
+            plane.add_node(name)
+        _make_namespace(plane)
+        upgrade(plane)
+        manifest = plane.helm("get", "manifest", "headway", f"--namespace={NAMESPACE}")
+        mounted = plane.mount_account(NAMESPACE, CONTROLLER, directory / "account")
+        release.kubernetes = (plane.address, mounted)
+        release.apply(objects(manifest.stdout))
+        plane.wait(lambda: plane.call("GET", RESOURCES).status_code == httpx.codes.OK, "the definition is served")
+        yield Cluster(plane, release, models)
+
+
+def upgrade(plane: ControlPlane, *flags: str) -> None:
+    """Installs the release, or makes it what the chart and flags say. Returns when its pods are ready."""
+    result = plane.helm("upgrade", "--install", *_RELEASE, *_CLAIM, *flags, "--wait", "--timeout=3m")
+    assert result.returncode == 0, result.stderr
+
+
+def _make_namespace(plane: ControlPlane) -> None:
+    """One that enforces the restricted standard, and volumes for the claims of the models and of Redis."""
+    labels = {"pod-security.kubernetes.io/enforce": "restricted"}
+    plane.create("/api/v1/namespaces", {"metadata": {"name": NAMESPACE, "labels": labels}})
+    plane.wait(
+        lambda: plane.call("GET", f"/api/v1/namespaces/{NAMESPACE}/serviceaccounts/default").is_success,
+        "the namespace has its account",
+    )
+    modes = {"accessModes": ["ReadWriteOnce"]}
+    for name in ("first", "second"):
+        spec = modes | {"capacity": {"storage": "100Gi"}, "hostPath": {"path": "/srv"}}
+        plane.create("/api/v1/persistentvolumes", {"metadata": {"name": name}, "spec": spec})
+    plane.create(
+        f"/api/v1/namespaces/{NAMESPACE}/persistentvolumeclaims",
+        {"metadata": {"name": "models"}, "spec": modes | {"resources": {"requests": {"storage": "1Gi"}}}},
+    )
