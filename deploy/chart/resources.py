@@ -2,11 +2,14 @@
 
 from typing import Any
 
-from deploy.chart.shape import Schema, fields, listing, text, whole
+from deploy.chart.shape import Schema, choice, fields, listing, text, whole
 from deploy.chart.values import MODEL
 
 GROUP = "serving.headway.dev"
 VERSION = "v1alpha1"
+
+_MOST_PRIORITY = 1_000_000_000
+"""As in Kubernetes' own PriorityClass."""
 
 _CONDITION = fields(
     "Something that is so or not.",
@@ -32,6 +35,14 @@ _STATUS = fields(
         "planId": text("The plan that is desired."),
         "groups": text("How many groups of workers serve it, of how many that are planned."),
         "layout": text("How a group shares it."),
+        "proposal": fields(
+            "A plan for it that waits for approval.",
+            "planId",
+            of={
+                "planId": text("The plan's id."),
+                "changes": listing("What it loads and drains.", text("A group's change.")),
+            },
+        ),
         "predicted": fields(
             "Latencies that the plan predicts, in milliseconds, of the slowest group.",
             of={
@@ -49,6 +60,26 @@ def _spec() -> Schema:
     """A model of the values, by its resource's name."""
     shapes = {name: shape for name, shape in MODEL["properties"].items() if name != "name"}
     shapes["servedName"] = text("The name that clients ask for; the resource's where it is left out.", least=1)
+    shapes["priority"] = whole(
+        "Where not all can be served, those with higher priorities are, in place of others where it takes that; 0 "
+        "where it is left out.",
+        least=-_MOST_PRIORITY,
+        most=_MOST_PRIORITY,
+    )
+    shapes["apply"] = choice(
+        "Whether a change of it is applied at once, or when its plan is approved: by the annotation "
+        f"{GROUP}/apply with the plan's id. Auto where it is left out.",
+        "Auto",
+        "Manual",
+    )
+    shapes["replicas"] = shapes["replicas"] | {
+        "x-kubernetes-validations": [
+            {
+                "rule": "!has(self.min) || !has(self.max) || self.min <= self.max",
+                "message": "replicas.min is above replicas.max",
+            }
+        ]
+    }
     return fields("A model to serve.", "path", of=shapes)
 
 
@@ -92,6 +123,7 @@ def model_deployments() -> dict[str, Any]:
                         _column("Degraded", '.status.conditions[?(@.type=="Degraded")].status'),
                         _column("Groups", ".status.groups"),
                         _column("Layout", ".status.layout"),
+                        _column("Proposal", ".status.proposal.planId"),
                         _column("TTFT ms", ".status.predicted.ttftMs", "integer"),
                         _column("TPOT ms", ".status.predicted.tpotMs", "integer"),
                         _column("Age", ".metadata.creationTimestamp", "date"),

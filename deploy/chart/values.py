@@ -55,6 +55,13 @@ MODEL = fields(
         ),
         "engine": choice("What computes it; Headway's own engine where it is left out.", "headway", "vllm"),
         "engineArgs": text("Flags for vllm as they are; not those that Headway decides."),
+        "replicas": fields(
+            "How many groups of workers serve it; as many as there are where nothing is said.",
+            of={
+                "min": whole("At least; one where it is left out.", least=1),
+                "max": whole("At most.", least=1),
+            },
+        ),
     },
 )
 

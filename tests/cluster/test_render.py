@@ -11,7 +11,7 @@ import pytest
 import yaml
 
 from headway.controller.kubernetes.event import event_of
-from headway.controller.kubernetes.model_resource import ModelResource
+from headway.controller.kubernetes.model_resource import MODEL_DEPLOYMENT
 from tests.cluster.chart import CHART, KUBE_VERSION, ROOT, VALUES, helm, objects, pods, render, without_secrets
 from tests.cluster.rights import CONTROLLERS_RIGHTS
 
@@ -63,11 +63,15 @@ def test_kubernetes_knows_every_field(version: str, schemas: Path) -> None:
 
 @pytest.mark.parametrize("version", KUBERNETES)
 def test_kubernetes_knows_every_field_of_an_event(version: str, schemas: Path) -> None:
-    resource = ModelResource(
-        name="chat", uid="1", generation=1, created_at="", version="1", spec={"path": "/models/chat"}, status={}
-    )
     event = event_of(
-        resource, namespace="serving", is_warning=True, reason="Invalid", message="x" * 2000, now="2026-11-26T12:00:00Z"
+        MODEL_DEPLOYMENT,
+        name="chat",
+        uid="1",
+        namespace="serving",
+        is_warning=True,
+        reason="Invalid",
+        message="x" * 2000,
+        now="2026-11-26T12:00:00Z",
     )
     _check_fields(yaml.safe_dump(event), version, schemas)
 

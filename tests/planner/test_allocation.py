@@ -5,7 +5,7 @@ from itertools import product
 
 import pytest
 
-from headway.planner.serving.allocation import allocate, unseated
+from headway.planner.serving.allocation import ReplicaBounds, allocate, unseated
 
 Rates = list[list[float]]
 
@@ -90,3 +90,29 @@ def test_models_without_a_worker_are_named() -> None:
     rates = [[1.0, 0.0], [1.0, 0.0]]
     assert allocate(rates, keep={}) is None
     assert unseated(rates) == [1]
+
+
+def allocated(rates: Rates, *bounds: ReplicaBounds, keep: dict[int, int] | None = None) -> list[int] | None:
+    """How many groups each model has."""
+    model_of = allocate(rates, keep=keep or {}, bounds=bounds)
+    return None if model_of is None else [list(model_of.values()).count(model) for model in range(len(rates))]
+
+
+def test_bounds_of_replicas_are_kept() -> None:
+    rates = [[35.0] * 5, [10.0] * 5]
+    free = ReplicaBounds()
+    assert allocated(rates, free, free) == [1, 4]
+    assert allocated(rates, ReplicaBounds(least=3), free) == [3, 2]
+    assert allocated(rates, free, ReplicaBounds(most=2)) == [3, 2]
+    assert allocated(rates, ReplicaBounds(most=1), ReplicaBounds(most=2)) == [1, 2]
+    assert allocated(rates, ReplicaBounds(least=3), ReplicaBounds(least=3)) is None
+    assert unseated(rates, [ReplicaBounds(least=3), ReplicaBounds(least=3)]) == [1]
+
+
+def test_an_allocation_grows_and_shrinks_to_its_bounds_and_stays_otherwise() -> None:
+    rates, free = [[30.0] * 4, [10.0] * 4], ReplicaBounds()
+    kept = {0: 0, 1: 1, 2: 0, 3: 1}
+    shrunk = [ReplicaBounds(most=1), ReplicaBounds(most=2)]
+    assert allocate(rates, keep=kept, bounds=shrunk) == {0: 0, 1: 1, 3: 1}
+    assert allocated(rates, ReplicaBounds(least=3), free, keep=kept) == [3, 1]
+    assert allocate(rates, keep={0: 0, 1: 1}, bounds=[ReplicaBounds(least=3), free]) == {0: 0, 1: 1, 2: 0, 3: 0}

@@ -1,5 +1,6 @@
 """Whole plans: certified, or refused with the nearest thing that works."""
 
+from collections import Counter
 from dataclasses import replace
 from typing import Any
 
@@ -199,3 +200,20 @@ def test_a_prediction_follows_from_the_latency_model() -> None:
     assert prediction.tpot_s == pytest.approx(3e-3 + 3e-4 + 512 * 1e-7)
     assert prediction.tpot_loaded_s == pytest.approx(3e-3 + 10 * (3e-4 + 512 * 1e-7))
     assert prediction.output_tokens_per_s == pytest.approx(10 / prediction.tpot_loaded_s)
+
+
+def test_models_have_as_many_replicas_as_they_are_to_have(plan_for: Any, make_model: Any, make_worker: Any) -> None:
+    workers = [make_worker(f"worker-{index}") for index in range(4)]
+    few = replace(make_model("few"), max_replicas=1)
+    many = replace(make_model("many"), min_replicas=3)
+    for models in ([few, many], [many], [few]):
+        plan = plan_for(models, workers)
+        assert find_violations(plan) == []
+        counts = Counter(each.model for each in plan.assignments)
+        assert counts["few"] == (few in models)
+        assert counts["many"] == (0 if many not in models else 3 if few in models else 4)
+    with pytest.raises(FailedPreconditionError, match=r"'many' 3.* there are 2 workers"):
+        plan_for([many], workers[:2])
+    unbounded = replace(plan, models=(replace(few, max_replicas=None),))
+    assert find_violations(unbounded) == []
+    assert "which is to have 2 at least" in find_violations(replace(plan, models=(replace(few, min_replicas=2),)))[0]

@@ -192,7 +192,7 @@ def build_model_deployments(
     except HeadwayError as error:
         raise SystemExit(f"headway-controller: {error}") from None
     return ModelDeployments(
-        api, service=service, num_workers=deployment.workers.count, is_emulated=deployment.is_emulated
+        api, service=service, num_workers=lambda: deployment.workers.count, is_emulated=deployment.is_emulated
     )
 
 

@@ -2,10 +2,10 @@
 
 import hashlib
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
 import yaml
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from headway.core.deployment import Deployment, WorkerOptions
 from headway.core.engine_args import check_engine
@@ -36,6 +36,19 @@ class SloDocument(_Document):
         return Slo(ttft_s=_seconds(self.ttft_ms), tpot_s=_seconds(self.tpot_ms), e2e_s=_seconds(self.e2e_ms))
 
 
+class ReplicasDocument(_Document):
+    """How many groups serve a model; as many as there are where nothing is said."""
+
+    min: int = Field(default=1, ge=1)
+    max: int | None = Field(default=None, ge=1)
+
+    @model_validator(mode="after")
+    def _is_a_range(self) -> Self:
+        if self.max is not None and self.min > self.max:
+            raise ValueError(f"min, {self.min}, is above max, {self.max}")
+        return self
+
+
 class ModelDocument(_Document):
     """A model: the name that clients ask for, and the directory that every gateway and worker has it in."""
 
@@ -49,6 +62,7 @@ class ModelDocument(_Document):
     slo: SloDocument = SloDocument()
     engine: EngineKind = EngineKind.HEADWAY
     engine_args: str = ""
+    replicas: ReplicasDocument = ReplicasDocument()
 
 
 class LimitsDocument(_Document):
@@ -159,6 +173,8 @@ def read_model(document: ModelDocument, *, is_emulated: bool) -> ModelDeployment
         engine=document.engine,
         engine_args=document.engine_args,
         backend=own_backend(document.backend),
+        min_replicas=document.replicas.min if document.replicas.min > 1 else None,
+        max_replicas=document.replicas.max,
     )
 
 

@@ -79,3 +79,29 @@ async def test_a_planner_that_is_away_refuses_nobody(model: Make) -> None:
 
     with pytest.raises(UnavailableError):
         await admit([model("a", 1), model("b", 1)], current={"a": model("a", 1)}, try_plan=away)
+
+
+async def test_a_higher_priority_takes_the_room_of_the_youngest_of_the_lower_ones(model: Make) -> None:
+    served = {name: model(name, 1) for name in ("a", "b", "c")}
+    wanted = [model("urgent", 1), *served.values()]
+    admission = await admit(wanted, current=served, try_plan=Room(3).plan, priorities={"urgent": 1})
+    assert planned(admission) == {"urgent": 1, "a": 1, "b": 1}
+    assert "made room for urgent" in str(admission.refused["c"])
+    assert admission.refused.keys() == {"c"}
+
+
+async def test_a_model_that_fits_in_nobodys_place_displaces_nobody(model: Make) -> None:
+    served = {"a": model("a", 2), "equal": model("equal", 1)}
+    wanted = [model("urgent", 3), model("equal", 1), model("a", 2)]
+    priorities = {"urgent": 1, "equal": 1}
+    admission = await admit(wanted, current=served, try_plan=Room(3).plan, priorities=priorities)
+    assert planned(admission) == {"a": 2, "equal": 1}
+    assert admission.refused.keys() == {"urgent"}
+
+
+async def test_what_still_fits_beside_it_comes_back(model: Make) -> None:
+    served = {"small": model("small", 1), "large": model("large", 3)}
+    wanted = [model("urgent", 3), model("large", 3), model("small", 1)]
+    admission = await admit(wanted, current=served, try_plan=Room(4).plan, priorities={"urgent": 5})
+    assert planned(admission) == {"urgent": 3, "small": 1}
+    assert admission.refused.keys() == {"large"}

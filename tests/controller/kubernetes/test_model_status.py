@@ -1,18 +1,20 @@
 """What the status of a ModelDeployment says."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from headway.controller.kubernetes.model_resource import ModelResource
 from headway.controller.kubernetes.model_status import status_of
+from headway.controller.kubernetes.proposals import Proposal
 from headway.controller.reconcile import load_orders_of
 from headway.core.errors import FailedPreconditionError, HeadwayError
 from headway.core.plan.serving import ServingPlan
 
 RESOURCE = ModelResource(
-    name="chat", uid="1", generation=3, created_at="2026-11-26T10:00:00Z", version="7", spec={}, status={}
+    name="chat", uid="1", generation=3, created_at="2026-11-26T10:00:00Z", version="7", approved="", spec={}, status={}
 )
 
 
@@ -25,6 +27,7 @@ def told(
     plan: ServingPlan | None,
     *served_by: str,
     fault: HeadwayError | None = None,
+    proposal: Proposal | None = None,
     waiting_for: str = "",
     previous: dict[str, Any] | None = None,
     now: str = "noon",
@@ -32,7 +35,14 @@ def told(
     orders = {} if plan is None else load_orders_of(plan)
     serving = {worker_id: works if worker_id in served_by else () for worker_id, works in orders.items()}
     return status_of(
-        RESOURCE, plan=plan, fault=fault, serving=serving, waiting_for=waiting_for, previous=previous or {}, now=now
+        RESOURCE,
+        plan=plan,
+        fault=fault,
+        proposal=proposal,
+        serving=serving,
+        waiting_for=waiting_for,
+        previous=previous or {},
+        now=now,
     )
 
 
@@ -81,3 +91,16 @@ def test_a_conditions_time_is_that_of_its_last_change(plan: ServingPlan) -> None
 def test_the_slowest_group_is_what_is_predicted(plan: ServingPlan) -> None:
     assert told(plan)["predicted"] == {"ttftMs": 100, "tpotMs": 20}
     assert told(plan)["planId"] == "plan-1"
+
+
+def test_a_change_that_waits_for_approval_says_how_it_is_approved(plan: ServingPlan) -> None:
+    model = plan.models[0]
+    proposal = Proposal(model=model, plan=replace(plan, plan_id="plan-2"), replaces=plan, changes=("load chat on a",))
+    status = told(plan, "worker-0", "worker-1", proposal=proposal)
+    assert so(status) == ["Loaded", "Ready"]
+    [planned, *_] = status["conditions"]
+    assert planned["reason"] == "AwaitsApproval"
+    assert planned["message"].startswith("plan-2: load chat on a. To apply it: kubectl annotate")
+    assert "serving.headway.dev/apply=plan-2" in planned["message"]
+    assert status["proposal"] == {"planId": "plan-2", "changes": ["load chat on a"]}
+    assert status["planId"] == "plan-1"

@@ -22,6 +22,28 @@ _WATCH_MARGIN_S = 20.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ResourceKind:
+    """A kind of objects of a namespace, one of ours unless a group is given; '' is Kubernetes' core."""
+
+    kind: str
+    plural: str
+    group: str = GROUP
+    version: str = VERSION
+
+    @property
+    def api_version(self) -> str:
+        return f"{self.group}/{self.version}" if self.group else self.version
+
+    def path(self, namespace: str) -> str:
+        root = f"/apis/{self.group}/{self.version}" if self.group else f"/api/{self.version}"
+        return f"{root}/namespaces/{namespace}/{self.plural}"
+
+
+PODS = ResourceKind(kind="Pod", plural="pods", group="", version="v1")
+_EVENTS = ResourceKind(kind="Event", plural="events", group="", version="v1")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ResourceList:
     """Objects of one kind, as of a version of the whole."""
 
@@ -56,19 +78,21 @@ class KubernetesApi:
     async def close(self) -> None:
         await self._client.aclose()
 
-    async def list(self, plural: str) -> ResourceList:
-        """All objects of a kind of ours."""
-        found = await self._call("GET", self._path(plural))
+    async def list(self, kind: ResourceKind, *, selector: str = "") -> ResourceList:
+        """All objects of a kind, or those with the labels of a selector."""
+        found = await self._call("GET", kind.path(self.namespace), parameters=_selecting(selector))
         return ResourceList(version=found["metadata"]["resourceVersion"], objects=tuple(found["items"]))
 
-    async def watch(self, plural: str, *, version: str) -> AsyncIterator[tuple[str, Mapping[str, Any]]]:
+    async def watch(
+        self, kind: ResourceKind, *, version: str, selector: str = ""
+    ) -> AsyncIterator[tuple[str, Mapping[str, Any]]]:
         """Yields ('ADDED' | 'MODIFIED' | 'DELETED', object) from a version on; ends after some minutes, and where the
         server has forgotten that version."""
-        parameters = {"watch": "1", "resourceVersion": version, "timeoutSeconds": str(_WATCH_S)}
+        parameters = {"watch": "1", "resourceVersion": version, "timeoutSeconds": str(_WATCH_S)} | _selecting(selector)
         timeout = httpx.Timeout(_CALL_TIMEOUT_S, read=_WATCH_S + _WATCH_MARGIN_S)
         with _faults():
             async with self._client.stream(
-                "GET", self._path(plural), params=parameters, headers=self._headers(), timeout=timeout
+                "GET", kind.path(self.namespace), params=parameters, headers=self._headers(), timeout=timeout
             ) as response:
                 if response.status_code != httpx.codes.OK:
                     await response.aread()
@@ -79,22 +103,32 @@ class KubernetesApi:
                         return
                     yield event["type"], event["object"]
 
-    async def apply_status(self, plural: str, kind: str, name: str, status: Mapping[str, Any]) -> None:
+    async def apply(self, kind: ResourceKind, name: str, fields: Mapping[str, Any]) -> None:
+        """Makes the object's fields these, and the object where there is none: fields that we gave before and do not
+        give now are gone."""
+        await self._apply(kind, name, fields, path=f"{kind.path(self.namespace)}/{name}")
+
+    async def apply_status(self, kind: ResourceKind, name: str, status: Mapping[str, Any]) -> None:
         """Makes the object's status this one: fields that we gave before and do not give now are gone."""
-        body = {"apiVersion": f"{GROUP}/{VERSION}", "kind": kind, "metadata": {"name": name}, "status": status}
+        await self._apply(kind, name, {"status": status}, path=f"{kind.path(self.namespace)}/{name}/status")
+
+    async def delete(self, kind: ResourceKind, name: str, *, uid: str) -> None:
+        """Has this very object deleted; NotFoundError where it is gone. One of its name that was made since stays."""
+        body = {"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": {"uid": uid}}
+        await self._call("DELETE", f"{kind.path(self.namespace)}/{name}", body=body)
+
+    async def create_event(self, event: Mapping[str, Any]) -> None:
+        await self._call("POST", _EVENTS.path(self.namespace), body=event)
+
+    async def _apply(self, kind: ResourceKind, name: str, fields: Mapping[str, Any], *, path: str) -> None:
+        metadata = {**fields.get("metadata", {}), "name": name}
         await self._call(
             "PATCH",
-            f"{self._path(plural)}/{name}/status",
-            body=body,
+            path,
+            body={**fields, "apiVersion": kind.api_version, "kind": kind.kind, "metadata": metadata},
             kind="application/apply-patch+yaml",
             parameters={"fieldManager": FIELD_MANAGER, "force": "true"},
         )
-
-    async def create_event(self, event: Mapping[str, Any]) -> None:
-        await self._call("POST", f"/api/v1/namespaces/{self.namespace}/events", body=event)
-
-    def _path(self, plural: str) -> str:
-        return f"/apis/{GROUP}/{VERSION}/namespaces/{self.namespace}/{plural}"
 
     def _headers(self) -> dict[str, str]:
         return {"authorization": f"Bearer {self._token.read_text().strip()}"}
@@ -119,6 +153,10 @@ class KubernetesApi:
         _check(response)
         answer: dict[str, Any] = response.json()
         return answer
+
+
+def _selecting(selector: str) -> dict[str, str]:
+    return {"labelSelector": selector} if selector else {}
 
 
 @contextmanager

@@ -2,18 +2,18 @@
 
 from typing import Any
 
-from headway.controller.kubernetes.api import GROUP, VERSION
-from headway.controller.kubernetes.model_resource import KIND, ModelResource
+from headway.controller.kubernetes.api import ResourceKind
 
 _MESSAGE_CHARS = 1024  # of core/v1
 
 
 def event_of(
-    resource: ModelResource, *, namespace: str, is_warning: bool, reason: str, message: str, now: str
+    kind: ResourceKind, *, name: str, uid: str, namespace: str, is_warning: bool, reason: str, message: str, now: str
 ) -> dict[str, Any]:
     """The event.
 
     Args:
+        name, uid: of the resource.
         reason: one word.
         message: its end is cut off where it is longer than Kubernetes takes.
         now: in UTC, as text.
@@ -21,13 +21,13 @@ def event_of(
     return {
         "apiVersion": "v1",
         "kind": "Event",
-        "metadata": {"generateName": f"{resource.name}.", "namespace": namespace},
+        "metadata": {"generateName": f"{name}.", "namespace": namespace},
         "involvedObject": {
-            "apiVersion": f"{GROUP}/{VERSION}",
-            "kind": KIND,
-            "name": resource.name,
+            "apiVersion": kind.api_version,
+            "kind": kind.kind,
+            "name": name,
             "namespace": namespace,
-            "uid": resource.uid,
+            "uid": uid,
         },
         "type": "Warning" if is_warning else "Normal",
         "reason": reason,

@@ -3,19 +3,19 @@
 import asyncio
 import logging
 import time
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
-from typing import Any, Protocol
+from typing import Any
 
 from headway.controller.kubernetes.admission import Admission, admit
 from headway.controller.kubernetes.api import KubernetesApi
 from headway.controller.kubernetes.event import event_of
-from headway.controller.kubernetes.model_resource import KIND, PLURAL, ModelResource
-from headway.controller.kubernetes.model_status import reason_of, status_of
+from headway.controller.kubernetes.model_resource import MODEL_DEPLOYMENT, ModelResource
+from headway.controller.kubernetes.model_status import AWAITS_APPROVAL, message_of, reason_of, status_of
+from headway.controller.kubernetes.planned import Planned
+from headway.controller.kubernetes.proposals import Proposals, is_same, without_changes
 from headway.controller.kubernetes.watch import ResourceWatch
-from headway.core.cluster import PlanWorker
 from headway.core.errors import AlreadyExistsError, ErrorCode, HeadwayError
-from headway.core.load_order import LoadOrder
 from headway.core.plan.serving import ModelDeployment, ServingPlan
 from headway.core.served_adapters import keeping_adapters
 
@@ -25,23 +25,6 @@ _LOOK_EVERY_S = 1.0
 _LAST_RETRY_S = 30.0
 _PATIENCE_S = 60.0
 _NEEDED_FOR_ANSWERS = ("gateway", "router")
-
-
-class Planned(Protocol):
-    """What is desired and what is there, of which this is a source: the controller's service."""
-
-    @property
-    def desired_plan(self) -> ServingPlan | None: ...
-
-    def present_workers(self) -> list[PlanWorker]: ...
-
-    def serving(self) -> Mapping[str, Collection[LoadOrder]]: ...
-
-    def missing(self, kinds: Collection[str]) -> list[str]: ...
-
-    async def propose(self, models: Sequence[ModelDeployment]) -> ServingPlan: ...
-
-    async def apply(self, plan: ServingPlan, *, dry_run: bool) -> list[str]: ...
 
 
 class ModelDeployments:
@@ -58,11 +41,11 @@ class ModelDeployments:
         api: KubernetesApi,
         *,
         service: Planned,
-        num_workers: int,
+        num_workers: Callable[[], int],
         is_emulated: bool,
         patience_s: float = _PATIENCE_S,
     ) -> None:
-        self.watch = ResourceWatch(api, PLURAL)
+        self.watch = ResourceWatch(api, MODEL_DEPLOYMENT)
         self._api = api
         self._service = service
         self._num_workers = num_workers
@@ -71,6 +54,7 @@ class ModelDeployments:
         self._complete_s = time.monotonic()  # when all workers were there last
         self._planned_for: object = None
         self._faults: dict[str, HeadwayError] = {}  # by resource
+        self._proposals = Proposals(service)
         self._written: dict[str, tuple[str, dict[str, Any]]] = {}  # by uid: the version before, and the status
 
     async def reconcile_forever(self) -> None:
@@ -94,7 +78,7 @@ class ModelDeployments:
     async def _step(self) -> None:
         if self.watch.objects is None:
             return
-        resources = sorted(map(ModelResource.of, self.watch.objects.values()), key=lambda each: each.seniority)
+        resources = sorted(map(ModelResource.of, self.watch.objects.values()), key=lambda each: each.claim)
         if self._has_workers():
             await self._plan(resources)
         for resource in resources:
@@ -105,9 +89,9 @@ class ModelDeployments:
     def _has_workers(self) -> bool:
         """Whether to plan for those that are there: all are, or the others have been waited for."""
         num_present, now_s = len(self._service.present_workers()), time.monotonic()
-        if num_present >= self._num_workers:
+        if num_present >= self._num_workers():
             self._complete_s = now_s
-        return num_present >= self._num_workers or (num_present > 0 and now_s - self._complete_s > self._patience_s)
+        return num_present >= self._num_workers() or (num_present > 0 and now_s - self._complete_s > self._patience_s)
 
     async def _plan(self, resources: Sequence[ModelResource]) -> None:
         """Plans anew where resources have changed, or there are workers that the plan does not know. Those that are
@@ -116,25 +100,39 @@ class ModelDeployments:
         if self._planned_for == self._given(resources):
             return
         wanted, faults = await self._read(resources)
+        for resource, proposal, changes in await self._proposals.apply_approved(resources, wanted):
+            await self._record(resource, "PlanApplied", f"{proposal.plan.plan_id}: {'; '.join(changes)}")
+        plan = self._service.desired_plan
+        held = {resource.name for resource in resources if resource.is_manual and resource.name in wanted}
+        now = without_changes(wanted, held, plan)
+        priorities = {now[each.name].name: each.priority for each in resources if each.name in now}
         try:
-            admission = await self._admit(list(wanted.values()), plan)
+            admission = await self._admit(list(now.values()), plan, priorities)
         except HeadwayError as error:
             if error.code in (ErrorCode.UNAVAILABLE, ErrorCode.DEADLINE_EXCEEDED):
                 raise
-            admission = Admission(plan=plan, refused=dict.fromkeys((model.name for model in wanted.values()), error))
-        refusals = {name: admission.refused.get(model.name) for name, model in wanted.items()}
+            admission = Admission(plan=plan, refused=dict.fromkeys((model.name for model in now.values()), error))
+        refusals = {name: admission.refused.get(model.name) for name, model in now.items()}
         self._faults = faults | {name: refusal for name, refusal in refusals.items() if refusal is not None}
         changes = await self._apply(admission.plan, plan)
+        changing = {name: wanted[name] for name in held if now.get(name) != wanted[name]}
+        proposed, unplanned = await self._proposals.make(changing)
+        self._faults |= unplanned
         self._planned_for = self._given(resources)
         for resource in resources:
-            await self._report(resource, admission.plan, changes)
+            if resource.name in proposed:
+                await self._record(resource, AWAITS_APPROVAL, message_of(resource, proposed[resource.name]))
+            else:
+                await self._report(resource, admission.plan, changes)
 
     def _given(self, resources: Sequence[ModelResource]) -> object:
-        """What a plan is made of: the resources, and the workers that the desired plan does not know."""
+        """What a plan is made of: the resources, and the workers that the desired plan does not know; a proposal also
+        of the plan that it would replace."""
         plan = self._service.desired_plan
         known = set() if plan is None else {worker.worker_id for worker in plan.workers}
         present = {worker.worker_id for worker in self._service.present_workers()}
-        return present - known, [(resource.uid, resource.generation) for resource in resources]
+        replaced = plan.plan_id if plan is not None and self._proposals.waiting else ""
+        return present - known, replaced, [(each.uid, each.generation, each.approved) for each in resources]
 
     async def _read(
         self, resources: Sequence[ModelResource]
@@ -163,14 +161,16 @@ class ModelDeployments:
             wanted[resource.name] = model
         return wanted, faults
 
-    async def _admit(self, wanted: Sequence[ModelDeployment], plan: ServingPlan | None) -> Admission:
+    async def _admit(
+        self, wanted: Sequence[ModelDeployment], plan: ServingPlan | None, priorities: Mapping[str, int]
+    ) -> Admission:
         if not wanted:  # a plan serves a model at least, so what there is stays
             return Admission(plan=plan, refused={})
         current = {} if plan is None else {model.name: model for model in plan.models}
-        return await admit(wanted, current=current, try_plan=self._service.propose)
+        return await admit(wanted, current=current, try_plan=self._service.propose, priorities=priorities)
 
     async def _apply(self, plan: ServingPlan | None, current: ServingPlan | None) -> list[str]:
-        if plan is None or plan is current or (current is not None and _is_same(plan, current)):
+        if plan is None or is_same(plan, current):
             return []
         return await self._service.apply(plan, dry_run=False)
 
@@ -180,6 +180,7 @@ class ModelDeployments:
             resource,
             plan=self._service.desired_plan,
             fault=self._faults.get(resource.name),
+            proposal=self._proposals.waiting.get(resource.name),
             serving=self._service.serving(),
             waiting_for=", ".join(self._service.missing(_NEEDED_FOR_ANSWERS)),
             previous=written,
@@ -188,31 +189,33 @@ class ModelDeployments:
         is_heard = status == dict(resource.status)
         is_on_its_way = status == written and version == resource.version
         if not is_heard and not is_on_its_way:
-            await self._api.apply_status(PLURAL, KIND, resource.name, status)
+            await self._api.apply_status(MODEL_DEPLOYMENT, resource.name, status)
             self._written[resource.uid] = (resource.version, status)
 
     async def _report(self, resource: ModelResource, plan: ServingPlan | None, changes: Sequence[str]) -> None:
-        """An event with why nothing is planned, or with what the plan changes. One that cannot be written is lost."""
+        """An event with why nothing is planned, or with what the plan changes."""
         fault = self._faults.get(resource.name)
-        if fault is None and (plan is None or not changes):
-            return
+        if fault is not None:
+            await self._record(resource, reason_of(fault), str(fault), is_warning=True)
+        elif plan is not None and changes:
+            await self._record(resource, "PlanApplied", f"{plan.plan_id}: {'; '.join(changes)}")
+
+    async def _record(self, resource: ModelResource, reason: str, message: str, *, is_warning: bool = False) -> None:
+        """An event. One that cannot be written is lost."""
         event = event_of(
-            resource,
+            MODEL_DEPLOYMENT,
+            name=resource.name,
+            uid=resource.uid,
             namespace=self._api.namespace,
-            is_warning=fault is not None,
-            reason="PlanApplied" if fault is None else reason_of(fault),
-            message="; ".join(changes) if fault is None else str(fault),
+            is_warning=is_warning,
+            reason=reason,
+            message=message,
             now=_now(),
         )
         try:
             await self._api.create_event(event)
         except HeadwayError as error:
             log.warning("an event of %s is lost: %s", resource.name, error)
-
-
-def _is_same(plan: ServingPlan, current: ServingPlan) -> bool:
-    """Whether they differ in nothing that is loaded or counted on."""
-    return (plan.models, plan.assignments, plan.workers) == (current.models, current.assignments, current.workers)
 
 
 def _now() -> str:

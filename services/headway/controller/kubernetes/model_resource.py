@@ -8,11 +8,16 @@ from typing import Any
 from pydantic import ValidationError
 
 from headway.controller.deployment_file import ModelDocument, faults_of, read_model
+from headway.controller.kubernetes.api import GROUP, ResourceKind
 from headway.core.errors import InvalidArgumentError
 from headway.core.plan.serving import ModelDeployment
 
-KIND = "ModelDeployment"
-PLURAL = "modeldeployments"
+APPROVAL = f"{GROUP}/apply"
+"""The annotation of a resource that names the plan which may be applied for it."""
+
+MODEL_DEPLOYMENT = ResourceKind(kind="ModelDeployment", plural="modeldeployments")
+
+_OF_THE_RESOURCE = ("servedName", "priority", "apply")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -21,6 +26,7 @@ class ModelResource:
 
     Attributes:
         created_at: in UTC, as text; of two that cannot both be served the older one is.
+        approved: the id of the plan that may be applied for it.
         version: of the object, status included.
     """
 
@@ -29,6 +35,7 @@ class ModelResource:
     generation: int
     created_at: str
     version: str
+    approved: str
     spec: Mapping[str, Any]
     status: Mapping[str, Any]
 
@@ -41,6 +48,7 @@ class ModelResource:
             generation=metadata["generation"],
             created_at=metadata["creationTimestamp"],
             version=metadata["resourceVersion"],
+            approved=metadata.get("annotations", {}).get(APPROVAL, ""),
             spec=resource.get("spec", {}),
             status=resource.get("status", {}),
         )
@@ -51,9 +59,18 @@ class ModelResource:
         return str(self.spec.get("servedName") or self.name)
 
     @property
-    def seniority(self) -> tuple[str, str]:
-        """Older ones first."""
-        return (self.created_at, self.name)
+    def priority(self) -> int:
+        return int(self.spec.get("priority", 0))
+
+    @property
+    def is_manual(self) -> bool:
+        """Whether a change of it waits for approval."""
+        return str(self.spec.get("apply")) == "Manual"
+
+    @property
+    def claim(self) -> tuple[int, str, str]:
+        """Sorts those with the better claim first: a higher priority, or an older one."""
+        return (-self.priority, self.created_at, self.name)
 
     def read(self, *, is_emulated: bool) -> ModelDeployment:
         """The model with what its checkpoint says. Reads files.
@@ -62,7 +79,7 @@ class ModelResource:
             InvalidArgumentError: a field is wrong.
             NotFoundError: the checkpoint's directory, or a file in it, is missing.
         """
-        fields = {_snake(name): value for name, value in self.spec.items() if name != "servedName"}
+        fields = {_snake(name): value for name, value in self.spec.items() if name not in _OF_THE_RESOURCE}
         if "slo" in fields:
             fields["slo"] = {_snake(name): value for name, value in fields["slo"].items()}
         try:

@@ -1,16 +1,18 @@
 """The status of a ModelDeployment: what is planned for it, and how much of that is loaded. Pure."""
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
-from headway.controller.kubernetes.model_resource import ModelResource
+from headway.controller.kubernetes.condition import Condition, conditions_of
+from headway.controller.kubernetes.model_resource import APPROVAL, ModelResource
+from headway.controller.kubernetes.proposals import Proposal
 from headway.controller.reconcile import is_served, load_orders_of
 from headway.core.errors import ErrorCode, HeadwayError
 from headway.core.load_order import LoadOrder
 from headway.core.plan.serving import Assignment, ServingPlan
 
-_MESSAGE_CHARS = 1024
+AWAITS_APPROVAL = "AwaitsApproval"
+
 _REASONS = {
     ErrorCode.INVALID_ARGUMENT: "Invalid",
     ErrorCode.NOT_FOUND: "NotFound",
@@ -20,19 +22,15 @@ _REASONS = {
 }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Condition:
-    """Something that is so or not, with a reason in one word."""
-
-    type: str
-    is_so: bool
-    reason: str
-    message: str = ""
-
-
 def reason_of(fault: HeadwayError) -> str:
     """A fault in one word."""
     return _REASONS.get(fault.code, "Waiting")
+
+
+def message_of(resource: ModelResource, proposal: Proposal) -> str:
+    """What a proposal changes, and how it is approved."""
+    command = f"kubectl annotate --overwrite modeldeployment {resource.name} {APPROVAL}={proposal.plan.plan_id}"
+    return f"{proposal.plan.plan_id}: {'; '.join(proposal.changes) or 'nothing is loaded anew'}. To apply it: {command}"
 
 
 def status_of(
@@ -40,6 +38,7 @@ def status_of(
     *,
     plan: ServingPlan | None,
     fault: HeadwayError | None,
+    proposal: Proposal | None,
     serving: Mapping[str, Collection[LoadOrder]],
     waiting_for: str,
     previous: Mapping[str, Any],
@@ -49,6 +48,7 @@ def status_of(
 
     Args:
         fault: why the resource as it is now is not planned for; None where it is, or is about to be.
+        proposal: the plan for the resource as it is now, where that waits for approval.
         serving: what each worker serves.
         waiting_for: of the processes of the stack, those that answers need and that are not there; empty for none.
         previous: the status before: the time of a condition that is as it was stays.
@@ -56,33 +56,32 @@ def status_of(
     """
     assignments = [] if plan is None else [each for each in plan.assignments if each.model == resource.model]
     served = 0 if plan is None else _num_served(plan, resource.model, serving)
-    before = {condition["type"]: condition for condition in previous.get("conditions", [])}
-    conditions = [
-        {
-            "type": each.type,
-            "status": "True" if each.is_so else "False",
-            "reason": each.reason,
-            "message": each.message[:_MESSAGE_CHARS],
-            "observedGeneration": resource.generation,
-            "lastTransitionTime": _since(before.get(each.type), is_so=each.is_so, now=now),
-        }
-        for each in _conditions(fault, num_groups=len(assignments), num_served=served, waiting_for=waiting_for)
-    ]
+    conditions = _conditions(
+        fault,
+        awaited="" if proposal is None else message_of(resource, proposal),
+        num_groups=len(assignments),
+        num_served=served,
+        waiting_for=waiting_for,
+    )
     status: dict[str, Any] = {
         "observedGeneration": resource.generation,
         "groups": f"{served}/{len(assignments)}",
-        "conditions": conditions,
+        "conditions": conditions_of(conditions, generation=resource.generation, previous=previous, now=now),
     }
+    if proposal is not None:
+        status["proposal"] = {"planId": proposal.plan.plan_id, "changes": list(proposal.changes)}
     if plan is not None and assignments:
         status |= {"planId": plan.plan_id, "layout": str(assignments[0].parallel), "predicted": _predicted(assignments)}
     return status
 
 
 def _conditions(
-    fault: HeadwayError | None, *, num_groups: int, num_served: int, waiting_for: str
+    fault: HeadwayError | None, *, awaited: str, num_groups: int, num_served: int, waiting_for: str
 ) -> tuple[Condition, ...]:
     if fault is not None:
         planned = Condition(type="Planned", is_so=False, reason=reason_of(fault), message=str(fault))
+    elif awaited:
+        planned = Condition(type="Planned", is_so=False, reason=AWAITS_APPROVAL, message=awaited)
     elif num_groups:
         planned = Condition(type="Planned", is_so=True, reason="InPlan", message=f"{num_groups} groups of workers")
     else:
@@ -119,8 +118,3 @@ def _predicted(assignments: Sequence[Assignment]) -> dict[str, int]:
         "ttftMs": round(max(each.prediction.ttft_s for each in assignments) * 1e3),
         "tpotMs": round(max(each.prediction.tpot_loaded_s for each in assignments) * 1e3),
     }
-
-
-def _since(before: Mapping[str, Any] | None, *, is_so: bool, now: str) -> str:
-    is_as_before = before is not None and before["status"] == ("True" if is_so else "False")
-    return str(before["lastTransitionTime"]) if before is not None and is_as_before else now

@@ -5,7 +5,7 @@ import logging
 from collections.abc import Mapping
 from typing import Any, Protocol
 
-from headway.controller.kubernetes.api import ResourceList
+from headway.controller.kubernetes.api import ResourceKind, ResourceList
 from headway.core.errors import HeadwayError
 
 log = logging.getLogger(__name__)
@@ -15,40 +15,43 @@ _LAST_RETRY_S = 30.0
 
 
 class Lister(Protocol):
-    async def list(self, plural: str, /) -> ResourceList: ...
+    async def list(self, kind: ResourceKind, /, *, selector: str) -> ResourceList: ...
 
-    def watch(self, plural: str, /, *, version: str) -> Any: ...
+    def watch(self, kind: ResourceKind, /, *, version: str, selector: str) -> Any: ...
 
 
 class ResourceWatch:
-    """Follows the objects of a kind. What was heard stays while the API server is away: an outage deletes nothing.
+    """Follows the objects of a kind, or those with the labels of a selector. What was heard stays while the API server
+    is away: an outage deletes nothing.
 
     Attributes:
         objects: by name; None before they have been listed once.
         changed: set at each change, for whoever waits to clear.
     """
 
-    def __init__(self, api: Lister, plural: str) -> None:
+    def __init__(self, api: Lister, kind: ResourceKind, *, selector: str = "") -> None:
         self.objects: Mapping[str, Mapping[str, Any]] | None = None
         self.changed = asyncio.Event()
         self._api = api
-        self._plural = plural
+        self._kind = kind
+        self._selector = selector
 
     async def follow(self) -> None:
         """Lists them, listens for changes, and lists them anew every few minutes; waits longer after each failure."""
         retry_s = _FIRST_RETRY_S
         while True:
             try:
-                listed = await self._api.list(self._plural)
+                listed = await self._api.list(self._kind, selector=self._selector)
                 self._hear({each["metadata"]["name"]: each for each in listed.objects})
                 retry_s = _FIRST_RETRY_S
-                async for kind, each in self._api.watch(self._plural, version=listed.version):
+                following = self._api.watch(self._kind, version=listed.version, selector=self._selector)
+                async for change, each in following:
                     name = each["metadata"]["name"]
                     others = {other: found for other, found in (self.objects or {}).items() if other != name}
-                    self._hear(others if kind == "DELETED" else {**others, name: each})
+                    self._hear(others if change == "DELETED" else {**others, name: each})
                 await asyncio.sleep(_FIRST_RETRY_S)
             except HeadwayError as error:
-                log.warning("%s are not followed for %.1f s: %s", self._plural, retry_s, error)
+                log.warning("%s are not followed for %.1f s: %s", self._kind.plural, retry_s, error)
                 await asyncio.sleep(retry_s)
                 retry_s = min(2 * retry_s, _LAST_RETRY_S)
 

@@ -33,6 +33,8 @@ class ModelDeployment:
         engine_args: the engine's own flags, as on a command line, besides what the plan decides.
         adapters: that are served beside it.
         backend: what runs an encoder's layers, by name or the fastest; empty for Headway's own kernels.
+        min_replicas, max_replicas: how many groups serve it where the planner chooses; None for one at least, and for
+            as many as there are. An applied placement says so itself.
     """
 
     name: str
@@ -46,6 +48,8 @@ class ModelDeployment:
     engine_args: str = ""
     adapters: tuple[Adapter, ...] = ()
     backend: str = ""
+    min_replicas: int | None = None
+    max_replicas: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

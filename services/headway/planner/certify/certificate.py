@@ -52,10 +52,19 @@ def _repeated(what: str, names: list[str]) -> Iterator[str]:
 def _coverage_violations(plan: ServingPlan) -> Iterator[str]:
     if not plan.models:
         yield "The plan serves no model."
-    served = {assignment.model for assignment in plan.assignments}
+    served = Counter(assignment.model for assignment in plan.assignments)
     for model in plan.models:
         if model.name not in served:
             yield f"No worker serves model '{model.name}'."
+        elif not plan.placement_id:  # which says itself how many there are
+            yield from _replica_violations(model, served[model.name])
+
+
+def _replica_violations(model: ModelDeployment, num_replicas: int) -> Iterator[str]:
+    if model.min_replicas is not None and num_replicas < model.min_replicas:
+        yield f"{num_replicas} groups serve '{model.name}', which is to have {model.min_replicas} at least."
+    if model.max_replicas is not None and num_replicas > model.max_replicas:
+        yield f"{num_replicas} groups serve '{model.name}', which is to have {model.max_replicas} at most."
 
 
 def _assignment_violations(plan: ServingPlan) -> Iterator[str]:

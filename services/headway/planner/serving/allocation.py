@@ -6,41 +6,85 @@ is dearest. With equal groups this greedy choice is optimal; with unequal ones t
 moving single groups afterwards closes most of the gap.
 """
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import combinations
 
 Rates = Sequence[Sequence[float]]
 """`rates[model][group]`: tokens per second of a replica; 0 where the model does not fit."""
 
 
-def allocate(rates: Rates, *, keep: Mapping[int, int]) -> dict[int, int] | None:
-    """Allocates each group a model, every model on at least one group; None where that is impossible.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReplicaBounds:
+    """How many replicas a model has at least and at most; None for as many as there are groups."""
 
-    Groups on which nothing fits are left out.
+    least: int = 1
+    most: int | None = None
+
+    def allows(self, num_replicas: int) -> bool:
+        return self.least <= num_replicas and not self.is_above(num_replicas)
+
+    def is_above(self, num_replicas: int) -> bool:
+        return self.most is not None and num_replicas > self.most
+
+
+def allocate(rates: Rates, *, keep: Mapping[int, int], bounds: Sequence[ReplicaBounds] = ()) -> dict[int, int] | None:
+    """Allocates each group a model, every model on as many groups as it has to be; None where that is impossible.
+
+    Groups on which nothing fits, or whose models have enough, are left out.
 
     Args:
-        keep: model by group of an earlier allocation; it is extended, not changed, if it still serves every model.
+        keep: model by group of an earlier allocation; it is extended, and shortened where a model has too many, but not
+            changed otherwise if it still serves every model.
+        bounds: by model; empty for one group of each at least.
     """
-    models = range(len(rates))
+    bounds = bounds or [ReplicaBounds()] * len(rates)
     kept = {group: model for group, model in keep.items() if rates[model][group] > 0}
-    if kept.keys() == keep.keys() and set(kept.values()) == set(models):
-        return _give_spares(rates, kept)
-    assignment = _assign_each(rates)
-    return None if assignment is None else _improve(rates, _give_spares(rates, assignment))
+    if kept.keys() == keep.keys() and set(kept.values()) == set(range(len(rates))):
+        extended = _give_spares(rates, _shortened(kept, bounds), bounds)
+        if _is_allowed(extended, bounds):
+            return extended
+    assignment = _assign_each(rates, bounds)
+    return None if assignment is None else _improve(rates, _give_spares(rates, assignment, bounds), bounds)
 
 
-def unseated(rates: Rates) -> list[int]:
-    """The models that stay without a group when as many as possible get one."""
-    assigned = set(_match(rates, least_rate=0.0).values())
-    return [model for model in range(len(rates)) if model not in assigned]
+def unseated(rates: Rates, bounds: Sequence[ReplicaBounds] = ()) -> list[int]:
+    """The models that stay without enough groups when as many as possible get theirs."""
+    seats = _seats(bounds or [ReplicaBounds()] * len(rates))
+    assigned = set(_match([rates[model] for model in seats], least_rate=0.0).values())
+    return sorted({model for seat, model in enumerate(seats) if seat not in assigned})
 
 
-def _assign_each(rates: Rates) -> dict[int, int] | None:
-    """Assigns one group to each model, with the slowest of these replicas as fast as possible."""
+def _seats(bounds: Sequence[ReplicaBounds]) -> list[int]:
+    """Each model as often as it has to have a group."""
+    return [model for model, of_model in enumerate(bounds) for _ in range(of_model.least)]
+
+
+def _shortened(model_of: Mapping[int, int], bounds: Sequence[ReplicaBounds]) -> dict[int, int]:
+    """Without the last groups of models that have too many."""
+    left: dict[int, int] = {}
+    counts: Counter[int] = Counter()
+    for group, model in sorted(model_of.items()):
+        counts[model] += 1
+        if not bounds[model].is_above(counts[model]):
+            left[group] = model
+    return left
+
+
+def _is_allowed(model_of: Mapping[int, int], bounds: Sequence[ReplicaBounds]) -> bool:
+    counts = Counter(model_of.values())
+    return all(of_model.allows(counts[model]) for model, of_model in enumerate(bounds))
+
+
+def _assign_each(rates: Rates, bounds: Sequence[ReplicaBounds]) -> dict[int, int] | None:
+    """Assigns each model its least number of groups, with the slowest of these replicas as fast as possible."""
+    seats = _seats(bounds)
+    rows = [rates[model] for model in seats]
     for least_rate in sorted({rate for row in rates for rate in row if rate > 0}, reverse=True):
-        assignment = _match(rates, least_rate=least_rate)
-        if len(assignment) == len(rates):
-            return assignment
+        assignment = _match(rows, least_rate=least_rate)
+        if len(assignment) == len(seats):
+            return {group: seats[seat] for group, seat in assignment.items()}
     return None
 
 
@@ -62,32 +106,35 @@ def _match(rates: Rates, *, least_rate: float) -> dict[int, int]:
     return model_of
 
 
-def _give_spares(rates: Rates, model_of: dict[int, int]) -> dict[int, int]:
-    """Gives one spare group after the other to the model that is slowest so far, the fastest for it first."""
+def _give_spares(rates: Rates, model_of: dict[int, int], bounds: Sequence[ReplicaBounds]) -> dict[int, int]:
+    """Gives one spare group after the other to a model that has too few, else to the one that is slowest so far, the
+    fastest for it first."""
     model_of = dict(model_of)
-    totals = _totals(rates, model_of)
+    totals, counts = _totals(rates, model_of), Counter(model_of.values())
     spare = [group for group in range(len(rates[0])) if group not in model_of]
     while gains := [
-        (totals[model], -rate, model, group)
+        (counts[model] >= bounds[model].least, totals[model], -rate, model, group)
         for model, row in enumerate(rates)
+        if not bounds[model].is_above(counts[model] + 1)
         for group in spare
         if (rate := row[group]) > 0
     ]:
-        _, negative_rate, model, group = min(gains)
+        *_, negative_rate, model, group = min(gains)
         model_of[group] = model
         totals[model] -= negative_rate
+        counts[model] += 1
         spare.remove(group)
     return model_of
 
 
-def _improve(rates: Rates, model_of: dict[int, int]) -> dict[int, int]:
+def _improve(rates: Rates, model_of: dict[int, int], bounds: Sequence[ReplicaBounds]) -> dict[int, int]:
     """Moves and swaps groups as long as the slowest models gain; every change raises the sorted totals, so it ends."""
     best = _score(rates, model_of)
     improved = True
     while improved:
         improved = False
         for changed in _neighbours(len(rates), model_of):
-            if any(rates[model][group] <= 0 for group, model in changed.items()):
+            if any(rates[model][group] <= 0 for group, model in changed.items()) or not _is_allowed(changed, bounds):
                 continue
             if (score := _score(rates, changed)) > best:
                 model_of, best, improved = changed, score, True

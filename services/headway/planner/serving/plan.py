@@ -15,10 +15,10 @@ from headway.core.profile import Profile
 from headway.core.roles import check_roles
 from headway.core.shard import check_parallel
 from headway.core.stage_profile import StageProfile
-from headway.planner.serving.allocation import allocate, unseated
+from headway.planner.serving.allocation import ReplicaBounds, allocate, unseated
 from headway.planner.serving.grouping import Group, form_groups
 from headway.planner.serving.memory import Shortfall
-from headway.planner.serving.refusal import no_common_allocation, no_group_fits, too_few_workers
+from headway.planner.serving.refusal import no_common_allocation, no_group_fits, too_few_groups, too_few_workers
 from headway.planner.serving.replica import size_replica
 from headway.planner.serving.roles import with_roles
 from headway.planner.serving.sharing import CoLocation, share_groups
@@ -71,14 +71,17 @@ def make_plan(
     )
     sizings = [[size(model, group) for group in groups] for model in models]
     _check_fits(models, sizings, limits=limits)
-    co_location = _co_location(models, groups, current)
+    bounds = [ReplicaBounds(least=model.min_replicas or 1, most=model.max_replicas) for model in models]
+    co_location = _co_location(models, groups, current, bounds)
+    if len(groups) < sum(of_model.least for of_model in bounds) > len(models):
+        raise too_few_groups(models, groups)
     if co_location is not None or len(groups) < len(models):
         shared = share_groups(models, groups, size=size, keep=co_location)
         return _plan(models, workers, shared, plan_id=plan_id, created_at_s=created_at_s)
     rates = [[_rate(sizing) for sizing in row] for row in sizings]
-    model_of = allocate(rates, keep=_kept(models, groups, current))
+    model_of = allocate(rates, keep=_kept(models, groups, current), bounds=bounds)
     if model_of is None:
-        raise no_common_allocation([models[index] for index in unseated(rates)], models, groups)
+        raise no_common_allocation([models[index] for index in unseated(rates, bounds)], models, groups)
     sized = (sizings[model_of[index]][index] for index in sorted(model_of))
     assignments = with_roles([sizing for sizing in sized if isinstance(sizing, Assignment)], limits)
     return _plan(models, workers, assignments, plan_id=plan_id, created_at_s=created_at_s)
@@ -184,7 +187,10 @@ def _kept(models: Sequence[ModelDeployment], groups: Sequence[Group], current: S
 
 
 def _co_location(
-    models: Sequence[ModelDeployment], groups: Sequence[Group], current: ServingPlan | None
+    models: Sequence[ModelDeployment],
+    groups: Sequence[Group],
+    current: ServingPlan | None,
+    bounds: Sequence[ReplicaBounds],
 ) -> CoLocation | None:
     """The models of each group in a current plan whose models share groups; None where they do not, or differ."""
     if current is None:
@@ -195,7 +201,8 @@ def _co_location(
         if assignment.worker_ids not in there or assignment.model not in model_at:
             return None
         there[assignment.worker_ids].add(model_at[assignment.model])
-    is_complete = set[int]().union(*there.values()) == set(model_at.values())
+    counts = Counter(model for of_group in there.values() for model in of_group)
+    is_complete = all(of_model.allows(counts[model]) for model, of_model in enumerate(bounds))
     is_shared = any(len(co_location) > 1 for co_location in there.values())
     return tuple(tuple(sorted(co_location)) for co_location in there.values()) if is_complete and is_shared else None
 

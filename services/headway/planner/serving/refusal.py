@@ -27,6 +27,18 @@ def too_few_workers(workers: Sequence[PlanWorker], parallel: ParallelConfig) -> 
     return FailedPreconditionError(f"{reason}.", hint=_sentence(ways), field="workers")
 
 
+def too_few_groups(models: Sequence[ModelDeployment], groups: Sequence[Group]) -> FailedPreconditionError:
+    """The error where models are to have more replicas than there are groups."""
+    num_each, num_wanted = len(groups[0]), sum(model.min_replicas or 1 for model in models)
+    listed = ", ".join(f"'{model.name}' {model.min_replicas or 1}" for model in models)
+    kind = "workers" if num_each == 1 else f"groups of {num_each} workers"
+    return FailedPreconditionError(
+        f"{num_wanted} replicas are the least that is wanted ({listed}), and there are {len(groups)} {kind}.",
+        hint=_sentence([f"start {num_wanted * num_each} workers", "ask for fewer replicas (replicas.min)"]),
+        field="models.replicas",
+    )
+
+
 def no_room_together(
     models: Sequence[ModelDeployment], needs: Sequence[int], groups: Sequence[Group], *, runtime_bytes: int
 ) -> FailedPreconditionError:

@@ -1,0 +1,124 @@
+"""From declared resources to plans, events and statuses."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from headway.controller.kubernetes.model_deployments import ModelDeployments
+from tests.checkpoints import make_checkpoint
+from tests.controller.kubernetes.planning import Api, Service
+
+
+class Cluster:
+    """The loop, a step at a time."""
+
+    def __init__(self, checkpoint: Path) -> None:
+        self.api, self.service = Api(), Service()
+        self._models = ModelDeployments(
+            self.api,  # type: ignore[arg-type]
+            service=self.service,
+            num_workers=lambda: 1,
+            is_emulated=False,
+        )
+        self._checkpoint = checkpoint
+        self._declared: dict[str, dict[str, Any]] = {}
+
+    async def declare(self, name: str, *, approved: str = "", age: int = 0, **spec: Any) -> None:
+        before = self._declared.get(name, {"metadata": {"generation": 0}, "spec": None})
+        spec = {"path": str(self._checkpoint), **spec}
+        generation = before["metadata"]["generation"] + (spec != before["spec"])
+        metadata = {"name": name, "uid": name, "generation": generation, "creationTimestamp": f"{9 - age}"}
+        annotations = {"annotations": {"serving.headway.dev/apply": approved}} if approved else {}
+        self._declared[name] = {"metadata": metadata | {"resourceVersion": "1"} | annotations, "spec": spec}
+        await self.step()
+
+    async def delete(self, name: str) -> None:
+        del self._declared[name]
+        await self.step()
+
+    async def step(self) -> None:
+        self._models.watch.objects = dict(self._declared)
+        await self._models._step()
+
+    @property
+    def served(self) -> dict[str, int | None]:
+        plan = self.service.desired_plan
+        return {} if plan is None else {model.name: model.max_model_len for model in plan.models}
+
+    def reason(self, name: str) -> str:
+        [planned, *_] = self.api.statuses[name]["conditions"]
+        return str(planned["reason"])
+
+
+@pytest.fixture(scope="module")
+def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_checkpoint(tmp_path_factory.mktemp("models") / "tiny", "llama")
+
+
+@pytest.fixture
+def cluster(checkpoint: Path) -> Cluster:
+    return Cluster(checkpoint)
+
+
+async def test_a_manual_change_waits_until_its_plan_is_approved(cluster: Cluster) -> None:
+    await cluster.declare("chat", apply="Manual", maxModelLen=32)
+    assert cluster.served == {}
+    assert cluster.reason("chat") == "AwaitsApproval"
+    proposal = cluster.api.statuses["chat"]["proposal"]
+    assert proposal["changes"] == ["load chat"]
+    await cluster.declare("chat", apply="Manual", maxModelLen=32, approved="plan-0")
+    assert cluster.served == {}
+    await cluster.declare("chat", apply="Manual", maxModelLen=32, approved=proposal["planId"])
+    assert cluster.served == {"chat": 32}
+    assert "proposal" not in cluster.api.statuses["chat"]
+    assert cluster.api.events == [("chat", "AwaitsApproval"), ("chat", "PlanApplied")]
+    await cluster.declare("chat", apply="Manual", maxModelLen=48, approved=proposal["planId"])
+    assert cluster.served == {"chat": 32}
+    assert cluster.reason("chat") == "AwaitsApproval"
+    await cluster.declare("chat", apply="Auto", maxModelLen=48)
+    assert cluster.served == {"chat": 48}
+
+
+async def test_others_go_on_beside_one_that_waits_and_its_proposal_keeps_them(cluster: Cluster) -> None:
+    await cluster.declare("chat", maxModelLen=32)
+    await cluster.declare("code", apply="Manual", maxModelLen=32)
+    first = cluster.api.statuses["code"]["proposal"]["planId"]
+    await cluster.step()
+    assert cluster.api.statuses["code"]["proposal"]["planId"] == first
+    await cluster.declare("chat", maxModelLen=40)
+    assert cluster.served == {"chat": 40}
+    second = cluster.api.statuses["code"]["proposal"]["planId"]
+    await cluster.declare("code", apply="Manual", maxModelLen=32, approved=first)
+    assert cluster.served == {"chat": 40}
+    await cluster.declare("code", apply="Manual", maxModelLen=32, approved=second)
+    assert cluster.served == {"chat": 40, "code": 32}
+    await cluster.delete("code")
+    assert cluster.served == {"chat": 40}
+
+
+async def test_a_manual_change_that_cannot_be_planned_is_told(cluster: Cluster) -> None:
+    await cluster.declare("chat", apply="Manual", maxModelLen=101)
+    assert (cluster.reason("chat"), cluster.served) == ("CannotBePlanned", {})
+    assert ("chat", "CannotBePlanned") in cluster.api.events
+
+
+async def test_priority_decides_who_is_served(cluster: Cluster) -> None:
+    await cluster.declare("old", maxModelLen=60, age=2)
+    await cluster.declare("young", maxModelLen=60)
+    assert (cluster.served, cluster.reason("young")) == ({"old": 60}, "CannotBePlanned")
+    await cluster.declare("young", maxModelLen=60, priority=1)
+    assert cluster.served == {"young": 60}
+    assert cluster.reason("old") == "CannotBePlanned"
+    await cluster.delete("young")
+    assert cluster.served == {"old": 60}
+
+
+async def test_bounds_of_replicas_reach_the_plan_and_wrong_ones_are_told(cluster: Cluster) -> None:
+    await cluster.declare("chat", replicas={"min": 2, "max": 3})
+    plan = cluster.service.desired_plan
+    assert plan is not None
+    assert (plan.models[0].min_replicas, plan.models[0].max_replicas) == (2, 3)
+    await cluster.declare("chat", replicas={"min": 3, "max": 2})
+    assert cluster.reason("chat") == "Invalid"
+    assert "min, 3, is above max, 2" in cluster.api.statuses["chat"]["conditions"][0]["message"]
