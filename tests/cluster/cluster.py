@@ -95,19 +95,35 @@ class Cluster:
 @contextmanager
 def installed(models: Path, directory: Path) -> Iterator[Cluster]:
     """Kubernetes with two nodes, and the chart installed on it by Helm."""
-    for part in ("plane", "release"):
-        (directory / part).mkdir()
-    with ControlPlane(directory / "plane") as plane, Release(directory / "release") as release:
-        for name in ("first", "second"):
-            plane.add_node(name)
-        _make_namespace(plane)
+    with kubernetes(directory, num_nodes=2) as plane, Release(directory) as release:
         upgrade(plane)
-        manifest = plane.helm("get", "manifest", "headway", f"--namespace={NAMESPACE}")
-        mounted = plane.mount_account(NAMESPACE, CONTROLLER, directory / "account")
-        release.kubernetes = (plane.address, mounted)
-        release.apply(objects(manifest.stdout))
-        plane.wait(lambda: plane.call("GET", RESOURCES).status_code == httpx.codes.OK, "the definition is served")
+        begin(release, plane, directory / "account")
         yield Cluster(plane, release, models)
+
+
+@contextmanager
+def kubernetes(directory: Path, *, num_nodes: int, **resources: str) -> Iterator[ControlPlane]:
+    """Nodes with such resources, and the namespace of the release."""
+    (directory / "plane").mkdir()
+    with ControlPlane(directory / "plane") as plane:
+        for index in range(num_nodes):
+            plane.add_node(f"node-{index}", **resources)
+        _make_namespace(plane)
+        yield plane
+
+
+def begin(release: Release, plane: ControlPlane, account: Path, *, components: tuple[str, ...] = ()) -> None:
+    """Runs what is installed as processes; only some of it where components are named."""
+    manifest = plane.helm("get", "manifest", "headway", f"--namespace={NAMESPACE}")
+    release.kubernetes = (plane.address, plane.mount_account(NAMESPACE, CONTROLLER, account))
+    release.apply([each for each in objects(manifest.stdout) if not components or _is_of(each, components)])
+    plane.wait(lambda: plane.call("GET", RESOURCES).status_code == httpx.codes.OK, "the definition is served")
+
+
+def _is_of(document: dict[str, Any], components: tuple[str, ...]) -> bool:
+    """Whether processes of these components need it."""
+    is_run = document["kind"] in ("Deployment", "StatefulSet")
+    return not is_run or document["metadata"]["labels"]["app.kubernetes.io/component"] in components
 
 
 def upgrade(plane: ControlPlane, *flags: str) -> None:

@@ -1,6 +1,6 @@
 """Kubernetes on this machine: etcd, the API server, the controllers and the scheduler, and kwok in place of nodes.
 
-Roles are enforced, accounts have tokens, what is owned ends with its owner; pods have a node, are ready and run nothing.
+Roles are enforced, accounts have tokens, what is owned ends with its owner; pods have a node, are ready, run nothing.
 """
 
 import json
@@ -22,6 +22,7 @@ from tests.cluster.audit import TESTS, Audit
 HERE = Path(__file__).parent
 _ADMIN = "a-token-of-the-tests"
 _TOKEN_S = 3600
+_QUICKLY = ("--kube-api-qps=500", "--kube-api-burst=1000")
 
 
 class ControlPlane:
@@ -30,6 +31,7 @@ class ControlPlane:
     Attributes:
         address: host and port of the API server, as pods are told them.
         audit: what accounts of pods have asked it.
+        kubeconfig: of one who may do everything, as JSON.
     """
 
     def __init__(self, directory: Path) -> None:
@@ -38,7 +40,7 @@ class ControlPlane:
         self.address = ("127.0.0.1", port)
         self.audit = Audit(directory / "audit.log")
         self._certificate = directory / "certificates/apiserver.crt"  # the API server makes it
-        self._kubeconfig = directory / "kubeconfig"
+        self.kubeconfig = directory / "kubeconfig"
         self._running: dict[str, subprocess.Popen[bytes]] = {}
         self._client = httpx.Client(
             base_url=f"https://127.0.0.1:{port}",
@@ -124,11 +126,11 @@ class ControlPlane:
 
     def kubectl(self, *arguments: str, given: str = "") -> "subprocess.CompletedProcess[str]":
         """Runs kubectl with something as its standard input."""
-        program = (os.environ["HEADWAY_KUBERNETES"], "kubectl", f"--kubeconfig={self._kubeconfig}")
+        program = (os.environ["HEADWAY_KUBERNETES"], "kubectl", f"--kubeconfig={self.kubeconfig}")
         return self._run(*program, *arguments, given=given)
 
     def helm(self, *arguments: str) -> "subprocess.CompletedProcess[str]":
-        return self._run(os.environ["HEADWAY_HELM"], f"--kubeconfig={self._kubeconfig}", *arguments)
+        return self._run(os.environ["HEADWAY_HELM"], f"--kubeconfig={self.kubeconfig}", *arguments)
 
     def token(self, namespace: str, account: str) -> str:
         """As a kubelet gets one for a pod of the account."""
@@ -186,12 +188,12 @@ class ControlPlane:
             "contexts": [{"name": "here", "context": {"cluster": "here", "user": "admin"}}],
             "users": [{"name": "admin", "user": {"token": _ADMIN}}],
         }
-        self._kubeconfig.write_text(json.dumps(config))
-        self._kubeconfig.chmod(0o600)  # Helm asks for that
+        self.kubeconfig.write_text(json.dumps(config))
+        self.kubeconfig.chmod(0o600)  # Helm asks for that
 
     def _start_others(self) -> None:
         kubernetes = os.environ["HEADWAY_KUBERNETES"]
-        asked = (f"--kubeconfig={self._kubeconfig}", "--leader-elect=false", "--secure-port=0")
+        asked = (f"--kubeconfig={self.kubeconfig}", "--leader-elect=false", "--secure-port=0", *_QUICKLY)
         self._spawn(
             "kube-controller-manager",
             *(kubernetes, "kube-controller-manager", *asked),
@@ -202,7 +204,7 @@ class ControlPlane:
         self._spawn(
             "kwok",
             os.environ["HEADWAY_KWOK"],
-            f"--kubeconfig={self._kubeconfig}",
+            f"--kubeconfig={self.kubeconfig}",
             f"--config={HERE / 'stages.yaml'}",
             "--manage-all-nodes=true",
             "--node-lease-duration-seconds=40",

@@ -38,6 +38,7 @@ def test_an_unknown_or_wrong_field_is_refused_by_the_api_server(cluster: Cluster
         ({"maxModelLen": "long"}, "maxModelLen"),
         ({"dtype": "float8"}, "dtype"),
         ({"path": "models/tiny"}, "spec.path"),
+        ({"replicas": {"min": 2, "max": 1}}, "replicas.min is above replicas.max"),
     ):
         assert told in cluster.declare("wrong", **changes)
     assert cluster.plane.call("GET", f"{RESOURCES}/wrong").status_code == 404
@@ -76,6 +77,19 @@ def test_a_served_model_that_is_made_impossible_stays_as_it_was(cluster: Cluster
     assert not cluster.declare("second")
     cluster.wait_for("second", "Planned")
     cluster.wait_for("second", "Degraded", "False")
+
+
+def test_a_change_that_waits_for_approval_is_made_when_it_is_approved(cluster: Cluster) -> None:
+    plan_id = cluster.status("tiny")["planId"]
+    assert not cluster.declare("second", apply="Manual", maxModelLen=80)
+    cluster.wait(lambda: "proposal" in cluster.status("second"), "a plan is proposed")
+    assert cluster.status("tiny")["planId"] == plan_id
+    proposed = cluster.status("second")["proposal"]["planId"]
+    approval = f"serving.headway.dev/apply={proposed}"
+    assert not cluster.plane.kubectl("annotate", "md/second", approval, "--namespace", NAMESPACE).stderr
+    cluster.wait(lambda: cluster.status("second")["planId"] == proposed, "the plan is applied")
+    assert not cluster.declare("second")
+    cluster.wait_for("second", "Loaded")
 
 
 def test_of_two_with_one_name_the_older_has_it(cluster: Cluster) -> None:

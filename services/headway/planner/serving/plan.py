@@ -22,6 +22,7 @@ from headway.planner.serving.refusal import no_common_allocation, no_group_fits,
 from headway.planner.serving.replica import size_replica
 from headway.planner.serving.roles import with_roles
 from headway.planner.serving.sharing import CoLocation, share_groups
+from headway.planner.serving.sizings import size_each
 
 _LARGEST_GROUP = 8
 """That a refusal proposes: as many as GPUs in one machine usually are."""
@@ -69,7 +70,7 @@ def make_plan(
         link_profiles=link_profiles,
         catalogue=catalogue,
     )
-    sizings = [[size(model, group) for group in groups] for model in models]
+    sizings = [size_each(model, groups, size=size) for model in models]
     _check_fits(models, sizings, limits=limits)
     bounds = [ReplicaBounds(least=model.min_replicas or 1, most=model.max_replicas) for model in models]
     co_location = _co_location(models, groups, current, bounds)
