@@ -30,6 +30,8 @@ _CLAIM = ("--set=modelStorage.hostPath=null", "--set=modelStorage.existingClaim=
 class Cluster:
     """The release; `models` is the directory that its processes have them in."""
 
+    patience_s = 90.0
+
     def __init__(self, plane: ControlPlane, release: Release, models: Path) -> None:
         self.models = models
         self.plane = plane
@@ -63,12 +65,12 @@ class Cluster:
         return {each["type"]: (each["status"], each["reason"]) for each in found}
 
     def wait(self, is_so: Callable[[], bool], what: str) -> None:
-        deadline_s = time.monotonic() + 90
+        deadline_s = time.monotonic() + self.patience_s
         while not is_so():
             if time.monotonic() > deadline_s:
                 told = self.plane.call("GET", RESOURCES).text
-                raise AssertionError(f"{what}: not within 90 s\n{told}\n{self.release.logs()}")
-            time.sleep(0.1)
+                raise AssertionError(f"{what}: not within {self.patience_s} s\n{told}\n{self.release.logs()}")
+            time.sleep(0.2)
 
     def wait_for(self, name: str, condition: str, status: str = "True") -> None:
         """Until that is so of the resource as it is now."""

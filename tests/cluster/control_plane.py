@@ -41,6 +41,7 @@ class ControlPlane:
         self.audit = Audit(directory / "audit.log")
         self._certificate = directory / "certificates/apiserver.crt"  # the API server makes it
         self.kubeconfig = directory / "kubeconfig"
+        self._environment = {"PATH": os.environ["PATH"], "HOME": str(directory)}
         self._running: dict[str, subprocess.Popen[bytes]] = {}
         self._client = httpx.Client(
             base_url=f"https://127.0.0.1:{port}",
@@ -208,17 +209,19 @@ class ControlPlane:
             f"--config={HERE / 'stages.yaml'}",
             "--manage-all-nodes=true",
             "--node-lease-duration-seconds=40",
+            "--cidr=10.64.0.1/16",
         )
 
     def _run(self, *command: str, given: str = "") -> "subprocess.CompletedProcess[str]":
-        environment = {"PATH": os.environ["PATH"], "HOME": str(self._directory)}
         return subprocess.run(
-            command, input=given, env=environment, capture_output=True, text=True, check=False, timeout=240
+            command, input=given, env=self._environment, capture_output=True, text=True, check=False, timeout=240
         )
 
     def _spawn(self, name: str, *command: str) -> None:
         with (self._directory / f"{name}.log").open("ab") as log:
-            self._running[name] = subprocess.Popen(command, stdout=log, stderr=log, cwd=self._directory)
+            self._running[name] = subprocess.Popen(
+                command, stdout=log, stderr=log, cwd=self._directory, env=self._environment
+            )
 
     def _end_of_log(self, name: str) -> str:
         return (self._directory / f"{name}.log").read_text(errors="replace")[-2000:]

@@ -30,6 +30,8 @@ _COMPONENTS = ("redis", "planner", "controller")
 class Fleet(Cluster):
     """A release whose workers pretend."""
 
+    patience_s = 300.0
+
     def are_loaded(self, num_models: int) -> bool:
         """Whether all that is declared is loaded as it is now."""
         items = self.plane.get(RESOURCES)["items"]
@@ -118,7 +120,7 @@ def test_many_models_are_placed_on_many_workers(fleet: Fleet) -> None:
 def test_one_more_moves_as_few_groups_as_it_takes(fleet: Fleet) -> None:
     before = _num_groups(fleet)
     with fleet.costing("one more model", most=5 * _NUM_MODELS):
-        fleet.declare("another", path=str(fleet.models / "tiny"))
+        assert not fleet.declare("another", path=str(fleet.models / "tiny"))
         fleet.wait(lambda: fleet.are_loaded(_NUM_MODELS + 1), "all are loaded")
     after = _num_groups(fleet)
     assert sum(before[name] - after[name] for name in before) == after["another"]
@@ -127,7 +129,7 @@ def test_one_more_moves_as_few_groups_as_it_takes(fleet: Fleet) -> None:
 def test_of_two_with_one_name_the_older_has_it_and_nothing_moves(fleet: Fleet) -> None:
     [plan_id] = fleet.plans()
     with fleet.costing("a name that is taken", most=2 * _NUM_MODELS):
-        fleet.declare("thief", path=str(fleet.models / "tiny"), servedName="model-0")
+        assert not fleet.declare("thief", path=str(fleet.models / "tiny"), servedName="model-0")
         fleet.wait(lambda: fleet.conditions("thief").get("Planned") == ("False", "NameTaken"), "the name is taken")
         fleet.delete("thief")
     assert fleet.plans() == {plan_id}
