@@ -78,13 +78,58 @@ def test_a_plan_with_slices_of_tokens_is_trained_by(headway: Run, directory: Pat
     assert "rank 1 FF" in trained.stdout.replace(".", ""), "all slices of a micro-batch before the first comes back"
 
 
+CAUSAL = """
+import torch
+from torch import nn
+from torch.nn import functional
+
+
+class Block(nn.Module):
+    def __init__(self, width):
+        super().__init__()
+        self.norm, self.qkv, self.out = nn.LayerNorm(width), nn.Linear(width, 3 * width), nn.Linear(width, width)
+
+    def forward(self, x):
+        heads = (y.unflatten(-1, (4, -1)).transpose(1, 2) for y in self.qkv(self.norm(x)).chunk(3, dim=-1))
+        mixed = functional.scaled_dot_product_attention(*heads, is_causal=True)
+        return x + self.out(mixed.transpose(1, 2).flatten(2))
+
+
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.tokens, self.blocks = nn.Embedding(512, 256), nn.Sequential(*[Block(256) for _ in range(3)])
+        self.head = nn.Linear(256, 512)
+
+    def forward(self, tokens, targets):
+        return functional.cross_entropy(self.head(self.blocks(self.tokens(tokens))).flatten(0, 1), targets.flatten())
+
+
+def causal(batch):
+    return Model(), tuple(torch.zeros(batch, 128, dtype=torch.long) for _ in range(2))
+"""
+
+
+@pytest.mark.timeout(600)  # a machine that does much else takes long to capture, to search and to start ranks
+def test_a_search_for_slices_of_tokens_ends_in_a_run(headway: Run, directory: Path) -> None:
+    """One example on three workers, by which nothing in the model divides: only slices keep them all at work."""
+    (directory / "mine.py").write_text(CAUSAL)
+    job = "model: mine:causal\ndata: {synthetic: true}\nbatch: 1\nsteps: 2\nworkers: 3\nprecision: bfloat16\n"
+    (directory / "job.yaml").write_text(f"{job}plan: auto\nmethod: terapipe\n")
+    trained = headway("train", "job.yaml", timeout_s=500)
+    assert trained.returncode == 0, trained.stderr
+    assert "each in slices of" in " ".join(trained.stdout.split())
+    assert "step 2 of 2: loss 6." in trained.stdout
+    assert json.loads(headway("train", "status", "--json").stdout)["state"] == "done"
+
+
 @pytest.mark.parametrize(
     ("change", "said"),
     [
         ("colour: red", "unknown field 'colour'"),
         ("schedule: zigzag", "schedule is 'zigzag'"),
         ("precision: float8", "precision is 'float8'"),
-        ("method: alpa", "method is 'alpa'"),
+        ("method: zero-3", "method is 'zero-3'"),
         ("optimizer: {name: lion}", "optimizer.name is 'lion'"),
         ("optimizer: {rate: -1}", "optimizer.rate is -1"),
         ("checkpoint: {keep: 0}", "keep 1 or more"),

@@ -1,7 +1,6 @@
 """What pipelines learn is what one process learns: losses and weights after 20 steps, in float64."""
 
 import json
-import re
 import subprocess
 import sys
 from collections.abc import Callable
@@ -17,20 +16,15 @@ from headway.core.execution.certifier import certify
 from headway.core.execution.execution import Execution
 from headway.core.execution.orders import scheduled_orders
 from headway.core.pipeline_shapes import ShapeOptions, named_placement
-from headway.core.precision import Precision
 from headway.core.program import Value
-from headway.core.training_cluster import TrainingCluster
 from headway.core.training_job import OptimizerSettings
-from headway.core.training_layout_file import read_training_layout
-from headway.core.training_run import CHECKPOINTS_DIRECTORY, plan_stages
+from headway.core.training_run import CHECKPOINTS_DIRECTORY
 from headway.planner.schedule.predefined.methods import predefined
-from headway.planner.training.plan import fill_training_layout
-from headway.planner.training.problem import TrainingProblem
 from headway.train.checkpoint import Checkpoints
 from headway.train.data import TensorData
 from headway.train.setup import read_setup
-from tests.planner.training.steps import COSTS, nodes_of
 from tests.train.models import Branches, Gpt, branch_stage, gpt_stage
+from tests.train.plans import planned
 from tests.train.runs import BATCH, Captured, captured, difference, execution_of, stages_of, train_alone, write_run
 
 ADAMW = OptimizerSettings(rate=3e-3, weight_decay=0.01, clip=0.5)
@@ -75,25 +69,8 @@ def _branches(step: Captured) -> Execution:
     return execution_of(step, stages, successors=[(2,), (2,), ()])
 
 
-def _planned(step: Captured, *stages: str) -> Execution:
-    """Stages of one layer each, with what a search chooses on their meshes."""
-    num_devices = sum(int(a) * int(b) for a, b in (re.findall(r"mesh: (\d)x(\d)", text)[0] for text in stages))
-    layout = "\n".join(["micro_batches: 2", "stages:", *(f"- {{layers: {n}-{n}, {s}}}" for n, s in enumerate(stages))])
-    narrow = [replace(t, dtype="float32") if t.dtype == "float64" else t for t in step.graph.tensors]
-    problem = TrainingProblem(
-        model="gpt",
-        graph=replace(step.graph, tensors=tuple(narrow)),
-        cluster=TrainingCluster(groups=(nodes_of(1, num_devices),)),
-        batch=BATCH,
-        precision=Precision.FLOAT32,
-        num_layers=len(stages),
-    )
-    plan = fill_training_layout(problem, COSTS, read_training_layout(layout, file="layout.yaml"), nonce="test")
-    return execution_of(step, plan_stages(plan, step.graph), successors=plan.successors)
-
-
 def _two_meshes(step: Captured) -> Execution:
-    return _planned(step, "mesh: 2x1, axes: [data, any]", "mesh: 1x2, axes: [any, model], recompute: true")
+    return planned(step, "mesh: 2x1, axes: [data, any]", "mesh: 1x2, axes: [any, model], recompute: true")
 
 
 CASES: dict[
@@ -107,7 +84,7 @@ CASES: dict[
     "replicas": (Gpt, (2, 4), _uneven_replicas, SGD),
     "padded": (Gpt, (2, 4), _uneven_replicas, ADAMW),
     "shared updates": (Gpt, (2, 4), lambda step: _uneven_replicas(step, shards_update=True), ADAMW),
-    "shared operators": (Gpt, (2, 4), lambda step: _planned(step, "mesh: 2x2, axes: [data, model], zero: 1"), ADAMW),
+    "shared operators": (Gpt, (2, 4), lambda step: planned(step, "mesh: 2x2, axes: [data, model], zero: 1"), ADAMW),
     "two meshes": (Gpt, (2, 4), _two_meshes, ADAMW),
     "branches": (Branches, (2, 4, 8), _branches, ADAMW),
 }

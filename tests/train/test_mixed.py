@@ -12,13 +12,17 @@ import torch
 from headway.core.execution.certifier import certify
 from headway.core.execution.execution import Execution
 from headway.core.execution.mixed import NARROW, WIDE, in_bfloat16, with_casts
+from headway.core.execution.sharded import unshared_operators
 from headway.core.program import Program
 from headway.core.training_job import OptimizerSettings
 from headway.core.training_run import CHECKPOINTS_DIRECTORY
 from headway.programs.module import build_module
 from headway.train.checkpoint import Checkpoints
+from headway.train.setup import read_setup
 from tests.train.models import Gpt, gpt_stage, inputs
+from tests.train.plans import planned_stages
 from tests.train.runs import Captured, captured, execution_of, stages_of, write_run
+from tests.train.sliced import pipeline
 
 
 @pytest.fixture(scope="module")
@@ -31,7 +35,7 @@ def mixed(step: Captured) -> Captured:
     return replace(step, programs={2: in_bfloat16(step.programs[2])})
 
 
-def _execution(step: Captured, *, is_mixed: bool) -> Execution:
+def _chain(step: Captured, *, is_mixed: bool) -> Execution:
     stages = stages_of(step.graph, lambda module: gpt_stage(module, 2), [(0,), (1,)], [2, 2])
     given = with_casts(stages, step.programs[2]) if is_mixed else stages
     return execution_of(step, list(given), successors=[(1,), ()])
@@ -72,24 +76,66 @@ def test_gradients_are_those_of_float32_to_the_bits_that_bfloat16_has(step: Capt
     assert max(errors) > 1e-4, "it did compute in bfloat16"
 
 
-def test_a_pipeline_in_bfloat16_learns_and_keeps_float32(step: Captured, mixed: Captured, tmp_path: Path) -> None:
-    settings = OptimizerSettings(rate=3e-3, clip=0.5)
-    narrow, wide = _execution(mixed, is_mixed=True), _execution(step, is_mixed=False)
-    assert certify(narrow).faults == ()
-    sent = [{a.dtype for each in e.ranks for a in each.actions if a.dtype} for e in (narrow, wide)]
-    assert (NARROW in sent[0], sent[1]) == (True, {WIDE})
-    write_run(tmp_path / "narrow", mixed, narrow, optimizer=settings)
-    write_run(tmp_path / "wide", step, wide, optimizer=settings)
+ADAMW, SGD = OptimizerSettings(rate=3e-3, clip=0.5), OptimizerSettings(name="sgd", rate=0.05)
+
+
+def _sharded(step: Captured) -> tuple[Captured, Execution]:
+    """Two ranks that share operators, and parameters and the optimizer's state with them."""
+    stages, successors = planned_stages(step, ["mesh: 1x2, axes: [any, model], zero: 1"], micro_batches=4)
+    mixed = replace(step, programs={2: in_bfloat16(step.programs[2])})
+    given = with_casts(stages, mixed.programs[2])
+    whole = {name for _, name in unshared_operators(mixed.programs[2], given, 2)}
+    assert not any("mm" in name for name in whole), "products of what was cast are shared too"
+    return mixed, execution_of(mixed, list(given), successors=successors)
+
+
+@pytest.fixture(scope="module")
+def runs(step: Captured, mixed: Captured, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """Trained: a pipeline in float32 and in bfloat16 with each optimizer, and others in bfloat16 by SGD."""
+    narrow, wide = (mixed, _chain(mixed, is_mixed=True)), (step, _chain(step, is_mixed=False))
+    cases = {
+        "narrow": (*narrow, ADAMW),
+        "wide": (*wide, ADAMW),
+        "wide by sgd": (*wide, SGD),
+        "sharded": (*_sharded(step), SGD),
+        "slices": (*pipeline(step, [(0,), (1,)], (3, 2, 1), method="1f1b", is_mixed=True), SGD),
+    }
+    base = tmp_path_factory.mktemp("mixed")
+    found = {}
+    for name, (captured_step, execution, settings) in cases.items():
+        assert certify(execution).faults == ()
+        found[name] = write_run(base / name.replace(" ", "-"), captured_step, execution, optimizer=settings)
     script = Path(__file__).parent / "train_all.py"
-    directories = [str(tmp_path / name) for name in ("narrow", "wide")]
-    subprocess.run([sys.executable, str(script), *directories], check=True, timeout=500)
-    told = [json.loads((tmp_path / name / "told.json").read_text()) for name in ("narrow", "wide")]
-    assert [each["error"] for each in told] == ["", ""]
-    losses = [[report["loss"] for report in each["reports"]] for each in told]
-    assert losses[0] == pytest.approx(losses[1], rel=2e-2)
-    assert losses[0] != losses[1]
-    checkpoint = Checkpoints(tmp_path / "narrow" / CHECKPOINTS_DIRECTORY, keep=1).latest()
+    subprocess.run([sys.executable, str(script), *map(str, found.values())], check=True, timeout=500)
+    return found
+
+
+def _learnt(directory: Path) -> tuple[list[float], dict[str, torch.Tensor]]:
+    """Losses, and the weights of its checkpoint."""
+    told = json.loads((directory / "told.json").read_text())
+    assert told["error"] == ""
+    checkpoint = Checkpoints(directory / CHECKPOINTS_DIRECTORY, keep=1).latest()
     assert checkpoint is not None
-    state = checkpoint.state()
+    return [report["loss"] for report in told["reports"]], checkpoint.state()
+
+
+@pytest.mark.parametrize(
+    ("name", "reference"), [("narrow", "wide"), ("sharded", "wide by sgd"), ("slices", "wide by sgd")]
+)
+def test_a_pipeline_in_bfloat16_learns_and_keeps_float32(
+    name: str, reference: str, step: Captured, runs: dict[str, Path]
+) -> None:
+    """By SGD masters are the first weights less the sum of all gradients, so that they differ from float32's by the
+    gradients' error; added up in bfloat16, they would differ by more than they changed."""
+    sent = {action.dtype for each in read_setup(runs[name]).execution.ranks for action in each.actions if action.dtype}
+    assert (NARROW in sent) == (name != "sharded"), "one stage sends nothing"
+    losses, state = _learnt(runs[name])
+    wanted_losses, wanted = _learnt(runs[reference])
+    assert losses == pytest.approx(wanted_losses, rel=2e-2)
+    assert losses != wanted_losses
     assert {tensor.dtype for tensor in state.values()} == {torch.float32}
     assert any(not torch.equal(tensor, tensor.bfloat16().float()) for tensor in state.values()), "masters, not weights"
+    if name != "narrow":
+        first = dict(step.model.named_parameters())
+        errors = [(state[key] - wanted[key]).norm() / (wanted[key] - first[key]).norm() for key in wanted]
+        assert max(errors) < 0.1

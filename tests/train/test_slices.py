@@ -1,12 +1,9 @@
 """Slices of tokens: a step that is unrolled over them is the whole step, and pipelines of them learn what one process
 learns."""
 
-import copy
 import json
 import subprocess
 import sys
-from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -17,39 +14,25 @@ from torch.nn import functional
 from headway.core.capture import CaptureRequest
 from headway.core.errors import FailedPreconditionError, InvalidArgumentError
 from headway.core.execution.certifier import certify
-from headway.core.execution.compiler import compile_execution
-from headway.core.execution.execution import RUNS, ActionKind, Execution, StageSpec
-from headway.core.execution.orders import stage_orders
+from headway.core.execution.execution import RUNS, ActionKind, StageSpec
 from headway.core.execution.sharding import StageSharding
 from headway.core.execution.simulator import ExecutionTimes, simulate
-from headway.core.execution.slices import SlicedStep, slice_step
+from headway.core.execution.slices import SlicedStep
 from headway.core.program import Program
 from headway.core.token_slices import TokenSlices
 from headway.core.training_job import OptimizerSettings
 from headway.core.training_run import CHECKPOINTS_DIRECTORY
 from headway.profiler.capture.capture import capture
-from headway.profiler.capture.program import build_program
-from headway.profiler.capture.tokens import first_tokens
-from headway.profiler.capture.trace import trace
 from headway.profiler.zoo.network import make_network
 from headway.profiler.zoo.registry import find
 from headway.programs.module import build_module
 from headway.train.checkpoint import Checkpoints
-from tests.train.models import SEQ, Gpt, gpt_stage
-from tests.train.models import inputs as gpt_inputs
-from tests.train.runs import BATCH, Captured, captured, difference, stages_of, train_alone, write_run
+from tests.train.models import SEQ, Gpt, inputs
+from tests.train.runs import BATCH, Captured, captured, difference, train_alone, write_run
+from tests.train.sliced import pipeline, sliced_step
 from tests.train.test_exact import ADAMW, SGD, data_of
 
 pytestmark = pytest.mark.timeout(600)  # a machine that does much else takes long to start ranks
-
-
-def _program(model: nn.Module, given: Sequence[Tensor], targets: Tensor | None = None) -> Program:
-    return build_program(trace(copy.deepcopy(model), given, train=True, targets=targets, report=lambda _: None))
-
-
-def _sliced(model: nn.Module, given: Sequence[Tensor], slices: Sequence[int], targets: Tensor | None) -> SlicedStep:
-    shorter = {count: _program(model, *first_tokens((tuple(given), targets), count)) for count in set(slices)}
-    return slice_step(_program(model, given, targets), shorter, slices)
 
 
 @pytest.mark.parametrize(("name", "slices"), [("llama-70b", (6, 2, 8)), ("gpt3-1b", (1, 15))])
@@ -59,7 +42,7 @@ def test_the_unrolled_step_is_the_whole_step(name: str, slices: tuple[int, ...])
     model = make_network(find(f"{name}-small"), "cpu").double()
     tokens, targets = torch.randint(64, (2, 2, sum(slices)))
     targets[0, 3:] = -100
-    sliced = _sliced(model, (tokens,), slices, targets)
+    sliced = sliced_step(model, (tokens,), slices, targets)
     state = {**dict(model.named_parameters()), **dict(model.named_buffers()), "tokens": tokens, "targets": targets}
     given = [state[name] for name in sliced.program.names]
     with torch.no_grad():
@@ -101,11 +84,11 @@ def test_a_model_that_is_not_causal_is_refused(source: str, why: str) -> None:
 
 
 def test_a_step_that_is_not_one_of_its_slices_is_refused() -> None:
-    tokens = gpt_inputs(Gpt(), 2)["tokens"]
+    tokens = inputs(Gpt(), 2)["tokens"]
     with pytest.raises(FailedPreconditionError, match="another computation for 3 tokens than for 6"):
-        _sliced(Shifted(), (tokens,), (3, 3), None)
+        sliced_step(Shifted(), (tokens,), (3, 3), None)
     with pytest.raises(InvalidArgumentError, match="Slices of 3, 2 tokens are no sequence of 6 tokens"):
-        _sliced(Gpt(), tuple(gpt_inputs(Gpt(), 2).values()), (3, 2), None)
+        sliced_step(Gpt(), tuple(inputs(Gpt(), 2).values()), (3, 2), None)
 
 
 def test_slices_in_a_stage_whose_workers_share_operators_are_refused() -> None:
@@ -114,28 +97,6 @@ def test_slices_in_a_stage_whose_workers_share_operators_are_refused() -> None:
     stage = StageSpec(forward=(), backward=(), ranks=(0, 1), micro_batch=2, sharding=sharding)
     with pytest.raises(FailedPreconditionError, match="Workers of stage 0 share its operators"):
         SlicedStep(program=program, operators={}, sums_losses=True).stages([stage], 2)
-
-
-def _pipeline(
-    step: Captured, ranks: Sequence[tuple[int, ...]], slices: Sequence[int], *, method: str, **options: bool
-) -> tuple[Captured, Execution]:
-    """Stages of micro-batches of two examples a rank, all in slices."""
-    plan = stages_of(
-        step.graph, lambda m: gpt_stage(m, len(ranks)), ranks, [2 * len(each) for each in ranks], **options
-    )
-    sliced = _sliced(step.model, tuple(gpt_inputs(step.model, 2).values()), slices, None)
-    successors = [(number + 1,) for number in range(len(ranks) - 1)] + [()]
-    orders = stage_orders(method, plan, successors, batch=BATCH, num_slices=len(slices))
-    execution = compile_execution(
-        {2: sliced.program},
-        sliced.stages(plan, len(slices)),
-        orders,
-        batch=BATCH,
-        splits=False,
-        slices=slices,
-        sums_losses=sliced.sums_losses,
-    )
-    return replace(step, programs={2: sliced.program}), execution
 
 
 CASES: dict[str, tuple[list[tuple[int, ...]], tuple[int, ...], str, OptimizerSettings]] = {
@@ -156,7 +117,7 @@ def runs(step: Captured, tmp_path_factory: pytest.TempPathFactory) -> dict[str, 
     for name, (ranks, slices, method, settings) in CASES.items():
         is_padded = name.startswith("padded")
         options = {"recomputes": True} if is_padded else {}
-        sliced, execution = _pipeline(step, ranks, slices, method=method, **options)
+        sliced, execution = pipeline(step, ranks, slices, method=method, **options)
         assert certify(execution).faults == ()
         found[name] = base / name.replace(" ", "-")
         write_run(found[name], sliced, execution, optimizer=settings, padded=is_padded)
@@ -179,7 +140,7 @@ def test_a_pipeline_of_slices_learns_what_one_process_learns(name: str, step: Ca
 def test_slices_fill_a_pipeline_as_more_micro_batches_would(step: Captured) -> None:
     """Of one micro-batch of six slices on two stages: seven slices' time forward and seven backward. Slices run forward
     in order and backward in reverse, and of their keys and values the last one's are all that are kept."""
-    _, execution = _pipeline(step, [(0,), (1,)], (1,) * SEQ, method="1f1b")
+    _, execution = pipeline(step, [(0,), (1,)], (1,) * SEQ, method="1f1b")
     order = [(a.kind, execution.parts[a.part].stage % SEQ) for a in execution.ranks[0].actions if a.kind in RUNS]
     forward = [at for kind, at in order if kind is ActionKind.FORWARD]
     backward = [at for kind, at in order if kind is ActionKind.BACKWARD]

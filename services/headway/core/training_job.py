@@ -8,8 +8,8 @@ OPTIMIZERS = ("adamw", "sgd", "momentum")
 RATE_SCHEDULES = ("constant", "linear", "cosine")
 PRECISIONS = ("float32", "bfloat16")
 AUTO = "auto"
-PLAN_METHODS = ("pp-dp", "inter-only", "data-parallel", "terapipe")
-"""Of `headway plan train`, those whose plans workers can run."""
+PLAN_METHODS = ("pp-dp", "inter-only", "data-parallel", "alpa", "graphpipe", "terapipe", "auto")
+"""Of `headway plan train`, those by which a job's plan is searched: up to the ZeRO stage that workers run."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -118,8 +118,8 @@ class TrainingJob:
     batch: examples of an iteration.
     workers: ranks, each a process.
     plan: a training plan's file, or 'auto' for one that is searched.
-    method: by which a plan is searched, one of `PLAN_METHODS`: stages with copies, stages alone, copies
-        alone, or slices of tokens.
+    method: by which a plan is searched, one of `PLAN_METHODS`: stages with copies, stages alone, copies alone, stages
+        whose ranks share operators, graphs of such, slices of tokens, or the best of these three.
     micro_batches: of an iteration, where the plan is searched; None for as many as the search finds best.
     schedule: the order of forward and backward passes.
     precision: float32, or bfloat16 with float32 masters.

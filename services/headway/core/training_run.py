@@ -20,6 +20,8 @@ RUN_FILE, INITIAL_FILE, PROGRESS_FILE, PROCESS_FILE = (
     "process.json",
 )
 CHECKPOINTS_DIRECTORY, TENSORBOARD_DIRECTORY = "checkpoints", "tensorboard"
+MOST_ZERO = 1
+"""The highest ZeRO stage that workers run: they share the optimizer's state."""
 LATEST_FILE = "LATEST"
 """Names the last checkpoint, in their directory."""
 
@@ -142,10 +144,10 @@ def plan_stages(plan: TrainingPlan, graph: Graph, *, zero: int | None = None) ->
 
 
 def _check_stage(number: int, stage: TrainingStage) -> None:
-    if max(stage.zero_stages, default=0) > 1:
+    if max(stage.zero_stages, default=0) > MOST_ZERO:
         raise FailedPreconditionError(
             f"Stage {number} shards its gradients or weights (ZeRO stage {stage.zero_stages[-1]}), and workers the "
             "optimizer's state only.",
-            hint="Plan with `headway plan train --method pp-dp`, or let the job say plan: auto.",
+            hint="Let the job say plan: auto, or plan with `headway plan train --method pp-dp`.",
             field="plan",
         )

@@ -51,6 +51,7 @@ class TrainingSearch:
     hardware: measured times of operators; None where those of the catalogue's devices count.
     layout: the user's own plan, to be priced instead of searching one.
     solver: of integer programs, one of `SOLVERS`.
+    most_zero: the highest ZeRO stage that the plan's parameters may have.
     processes: that try numbers of micro-batches at once; None for one, or for as many as a Ray cluster has cores.
     ray: address of a Ray cluster, which the planner sets; empty for none.
     files: the captured graph under `GRAPH`, in base64.
@@ -69,6 +70,7 @@ class TrainingSearch:
     hardware: HardwareProfile | None = None
     layout: TrainingLayout | None = None
     solver: str = SOLVERS[0]
+    most_zero: int = 3
     processes: int | None = None
     ray: str = ""
     files: dict[str, str] = field(default_factory=dict)

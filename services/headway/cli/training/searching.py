@@ -52,6 +52,7 @@ class TrainOptions:
     state_dir: Path | None
     schedule: str = SCHEDULES[0]
     solver: str = SOLVERS[0]
+    most_zero: int = 3
     processes: int | None = None
     ray: str = ""
 
@@ -101,6 +102,7 @@ async def search_training_plan(options: TrainOptions, *, graph: bytes | None = N
             hardware=options.hardware,
             layout=layout,
             solver=options.solver,
+            most_zero=options.most_zero,
             processes=options.processes,
         )
         order = SearchOrder(

@@ -28,7 +28,7 @@ from headway.core.precision import Precision
 from headway.core.program import Program
 from headway.core.search_progress import SearchProgress
 from headway.core.training_job import AUTO, TrainingJob
-from headway.core.training_run import TrainingRun, plan_stages
+from headway.core.training_run import MOST_ZERO, TrainingRun, plan_stages
 from headway.rpc.child import call_child
 
 _CAPTURE_BATCH = 2
@@ -168,6 +168,7 @@ async def _search(job: TrainingJob, *, deadline_s: float, state_dir: Path | None
             deadline_s=deadline_s,
             catalogue=None,
             state_dir=state_dir,
+            most_zero=MOST_ZERO,
         )
         planned = await search_training_plan(options)
     assert isinstance(planned, PlannedTraining), "a search that is waited for gives a plan"

@@ -47,6 +47,11 @@ def with_casts(stages: Sequence[StageSpec], program: Program) -> tuple[StageSpec
     return tuple(replace(s, forward=filled(s.forward), backward=filled(s.backward)) for s in stages)
 
 
+def is_cast(instruction: Instruction) -> bool:
+    """Whether it is none of the captured step's, and casts what it reads."""
+    return _MARK in instruction.name
+
+
 @dataclass
 class _Caster:
     program: Program

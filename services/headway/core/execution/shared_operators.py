@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
+from headway.core.execution.mixed import is_cast
 from headway.core.execution.parts import StagePart, draws
 from headway.core.execution.sharding import SplitOperator, StageSharding
 from headway.core.execution.split_rules import FOLLOWING, SUMMED, Split, SplitCall, Summed, split_call
@@ -247,17 +248,25 @@ class SharedOperators:
             yield spec
 
     def _base(self, number: int) -> tuple[str, list[int]]:
-        """The name of the tensor that a value is a view of, and the positions of the views, the first one first."""
+        """The name of the tensor that a value is a view of, or a cast, and the positions of the views, the first one
+        first."""
         views: list[int] = []
         at = number - self.num_inputs
-        while at >= 0 and self.program.instructions[at].is_view and self.program.references(at):
+        while at >= 0 and self._is_seen_through(at):
             source = self.program.references(at)[0]
             before = source - self.num_inputs
+            if is_cast(self.program.instructions[at]):
+                number, at = source, before
+                continue
             if self.program.instructions[at].target == GETITEM and not self.program.instructions[before].is_view:
                 return f"{self.program.name_of(source)}.{self.given(at)['args'][1]}", views[::-1]
             views.append(at)
             number, at = source, before
         return self.program.name_of(number), views[::-1]
+
+    def _is_seen_through(self, at: int) -> bool:
+        instruction = self.program.instructions[at]
+        return is_cast(instruction) or (instruction.is_view and bool(self.program.references(at)))
 
     def _through(self, at: int, spec: ShardingSpec) -> ShardingSpec:
         """How a view lies where its source does in some way; of several results as the one that is picked."""
