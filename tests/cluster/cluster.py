@@ -135,7 +135,7 @@ def upgrade(plane: ControlPlane, *flags: str) -> None:
 
 
 def _make_namespace(plane: ControlPlane) -> None:
-    """One that enforces the restricted standard, and volumes for the claims of the models and of Redis."""
+    """One that enforces the restricted standard; a volume for the models, and for Redis, which is installed twice."""
     labels = {"pod-security.kubernetes.io/enforce": "restricted"}
     plane.create("/api/v1/namespaces", {"metadata": {"name": NAMESPACE, "labels": labels}})
     plane.wait(
@@ -143,7 +143,7 @@ def _make_namespace(plane: ControlPlane) -> None:
         "the namespace has its account",
     )
     modes = {"accessModes": ["ReadWriteOnce"]}
-    for name in ("first", "second"):
+    for name in ("first", "second", "third"):
         spec = modes | {"capacity": {"storage": "100Gi"}, "hostPath": {"path": "/srv"}}
         plane.create("/api/v1/persistentvolumes", {"metadata": {"name": name}, "spec": spec})
     plane.create(

@@ -72,10 +72,6 @@ class ControlPlane:
     def __exit__(self, *_: object) -> None:
         self._client.close()
         for process in reversed(self._running.values()):
-            process.terminate()
-        for process in reversed(self._running.values()):
-            with suppress(subprocess.TimeoutExpired):
-                process.wait(20)
             process.kill()
             process.wait()
 
@@ -176,7 +172,7 @@ class ControlPlane:
 
     def _write_secrets(self) -> None:
         key = ec.generate_private_key(ec.SECP256R1()).private_bytes(
-            serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+            serialization.Encoding.PEM, serialization.PrivateFormat.TraditionalOpenSSL, serialization.NoEncryption()
         )
         (self._directory / "accounts.key").write_bytes(key)
         (self._directory / "tokens.csv").write_text(f'{_ADMIN},admin,1,"system:masters"\n')
