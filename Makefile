@@ -255,7 +255,8 @@ bench-steps: install ## Where the time of a step goes, and the physical limit of
 bench-prefix: install ## A shared prefix with the prefix cache on and off
 	@$(PY) -m benchmarks.prefix
 
-bench-encoders: install ## Embeddings a second of a BERT with and without a backend
+bench-encoders: install ## Embeddings a second of a BERT with and without a backend, and what a faster one could gain
+	@$(PY) -m benchmarks.encoders.layers
 	@$(PY) -m benchmarks.encoders
 
 bench-migration: install ## The pause of a stream that moves to another worker

@@ -1,9 +1,11 @@
 """Definitions of custom resources, of the same shapes as the chart's values. `python -m deploy.chart` writes them."""
 
+from collections.abc import Sequence
 from typing import Any
 
+from deploy.chart.kubernetes import DEFINITIONS
 from deploy.chart.shape import Schema, choice, fields, listing, text, whole
-from deploy.chart.values import MODEL
+from deploy.chart.values import MODEL, POOL
 
 GROUP = "serving.headway.dev"
 VERSION = "v1alpha1"
@@ -19,7 +21,7 @@ _CONDITION = fields(
     "message",
     "lastTransitionTime",
     of={
-        "type": text("Planned, Loaded, Ready or Degraded."),
+        "type": text("What is so or not."),
         "status": text("True or False."),
         "reason": text("Why, in one word."),
         "message": text("Why, for people."),
@@ -50,6 +52,20 @@ _STATUS = fields(
                 "tpotMs": whole("For each token after it, under load."),
             },
         ),
+        "conditions": listing("What is so and what is not.", _CONDITION)
+        | {"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["type"]},
+    },
+)
+
+_POOL_STATUS = fields(
+    "How many cells there are, and why not as many as wanted.",
+    of={
+        "observedGeneration": whole("The generation of the resource that it is about."),
+        "replicas": whole("Cells that there are, but for those that end."),
+        "readyReplicas": whole("Of these, those that have loaded what the plan gives them."),
+        "updatedReplicas": whole("Of these, those that the pool would make as they are."),
+        "wantedReplicas": whole("Cells that there are to be."),
+        "selector": text("Labels of its cells."),
         "conditions": listing("What is so and what is not.", _CONDITION)
         | {"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["type"]},
     },
@@ -89,19 +105,104 @@ def _column(name: str, path: str, kind: str = "string") -> dict[str, str]:
 
 def model_deployments() -> dict[str, Any]:
     """The definition of ModelDeployment."""
+    return _definition(
+        "ModelDeployment",
+        "A model that Headway serves.",
+        short="md",
+        spec=_spec(),
+        status=_STATUS,
+        subresources={"status": {}},
+        columns=(
+            _column("Ready", '.status.conditions[?(@.type=="Ready")].status'),
+            _column("Degraded", '.status.conditions[?(@.type=="Degraded")].status'),
+            _column("Groups", ".status.groups"),
+            _column("Layout", ".status.layout"),
+            _column("Proposal", ".status.proposal.planId"),
+            _column("TTFT ms", ".status.predicted.ttftMs", "integer"),
+            _column("TPOT ms", ".status.predicted.tpotMs", "integer"),
+            _column("Age", ".metadata.creationTimestamp", "date"),
+        ),
+    )
+
+
+def worker_pools() -> dict[str, Any]:
+    """The definition of WorkerPool."""
+    return _definition(
+        "WorkerPool",
+        "Cells that are alike: pods of one node each, with a worker for every GPU of the pod.",
+        short="wp",
+        spec=_pool(),
+        status=_POOL_STATUS,
+        subresources={
+            "status": {},
+            "scale": {
+                "specReplicasPath": ".spec.replicas",
+                "statusReplicasPath": ".status.replicas",
+                "labelSelectorPath": ".status.selector",
+            },
+        },
+        columns=(
+            _column("Wanted", ".status.wantedReplicas", "integer"),
+            _column("Cells", ".status.replicas", "integer"),
+            _column("Ready", ".status.readyReplicas", "integer"),
+            _column("GPUs", ".spec.gpusPerCell", "integer"),
+            _column("Scaling", '.status.conditions[?(@.type=="Scaling")].reason'),
+            _column("Degraded", '.status.conditions[?(@.type=="Degraded")].status'),
+            _column("Age", ".metadata.creationTimestamp", "date"),
+        ),
+    )
+
+
+def _pool() -> Schema:
+    """A pool of the values, by its resource's name."""
+    shapes = {name: shape for name, shape in POOL["properties"].items() if name not in ("name", "cells")}
+    shapes["replicas"] = whole("How many cells there are to be; one where it is left out.")
+    return fields("Cells that are alike.", of=shapes) | {
+        "x-kubernetes-validations": [
+            _rule(
+                "!has(self.emulate) || !has(self.gpusPerCell) || self.gpusPerCell == 0",
+                "a pool that emulates a device has no GPUs: give workersPerCell instead of gpusPerCell",
+            ),
+            _rule(
+                "!has(self.workersPerCell) || !has(self.gpusPerCell) || self.gpusPerCell == 0",
+                "a cell has a worker for each GPU: leave workersPerCell out",
+            ),
+            _rule(
+                "!has(self.engine) || self.engine != 'vllm' || (has(self.image) && !has(self.emulate))",
+                "a pool that computes with vllm has an image with it, and no device to emulate",
+            ),
+        ]
+    }
+
+
+def _rule(rule: str, message: str) -> dict[str, str]:
+    return {"rule": rule, "message": message}
+
+
+def _definition(
+    kind: str,
+    description: str,
+    *,
+    short: str,
+    spec: Schema,
+    status: Schema,
+    subresources: dict[str, Any],
+    columns: Sequence[dict[str, str]],
+) -> dict[str, Any]:
+    singular = kind.lower()
     return {
         "apiVersion": "apiextensions.k8s.io/v1",
         "kind": "CustomResourceDefinition",
-        "metadata": {"name": f"modeldeployments.{GROUP}", "annotations": {"helm.sh/resource-policy": "keep"}},
+        "metadata": {"name": f"{singular}s.{GROUP}", "annotations": {"helm.sh/resource-policy": "keep"}},
         "spec": {
             "group": GROUP,
             "scope": "Namespaced",
             "names": {
-                "kind": "ModelDeployment",
-                "listKind": "ModelDeploymentList",
-                "plural": "modeldeployments",
-                "singular": "modeldeployment",
-                "shortNames": ["md"],
+                "kind": kind,
+                "listKind": f"{kind}List",
+                "plural": f"{singular}s",
+                "singular": singular,
+                "shortNames": [short],
                 "categories": ["headway"],
             },
             "versions": [
@@ -109,25 +210,16 @@ def model_deployments() -> dict[str, Any]:
                     "name": VERSION,
                     "served": True,
                     "storage": True,
-                    "subresources": {"status": {}},
+                    "subresources": subresources,
                     "schema": {
                         "openAPIV3Schema": {
                             "type": "object",
-                            "description": "A model that Headway serves.",
+                            "description": description,
                             "required": ["spec"],
-                            "properties": {"spec": structural(_spec()), "status": structural(_STATUS)},
+                            "properties": {"spec": structural(spec), "status": structural(status)},
                         }
                     },
-                    "additionalPrinterColumns": [
-                        _column("Ready", '.status.conditions[?(@.type=="Ready")].status'),
-                        _column("Degraded", '.status.conditions[?(@.type=="Degraded")].status'),
-                        _column("Groups", ".status.groups"),
-                        _column("Layout", ".status.layout"),
-                        _column("Proposal", ".status.proposal.planId"),
-                        _column("TTFT ms", ".status.predicted.ttftMs", "integer"),
-                        _column("TPOT ms", ".status.predicted.tpotMs", "integer"),
-                        _column("Age", ".metadata.creationTimestamp", "date"),
-                    ],
+                    "additionalPrinterColumns": list(columns),
                 }
             ],
         },
@@ -135,14 +227,20 @@ def model_deployments() -> dict[str, Any]:
 
 
 def structural(schema: Schema) -> Schema:
-    """A shape as definitions of resources have it: with OpenAPI 3.0's bounds, and closed without saying so."""
+    """A shape as definitions of resources have it: with OpenAPI 3.0's bounds, nothing by reference, and closed without
+    saying so."""
+    if "allOf" in schema:
+        name = str(schema["allOf"][0]["$ref"]).rpartition("/")[2]
+        return structural(DEFINITIONS[name]) | {"description": schema["description"]}
+    if isinstance(schema.get("type"), list):  # a quantity
+        return {"x-kubernetes-int-or-string": True, "description": schema["description"]}
     converted: Schema = {}
     for key, value in schema.items():
         if key == "exclusiveMinimum":
             converted |= {"minimum": value, "exclusiveMinimum": True}
         elif key == "properties":
             converted[key] = {name: structural(shape) for name, shape in value.items()}
-        elif key == "items":
+        elif key == "items" or (key == "additionalProperties" and value is not False):
             converted[key] = structural(value)
         elif key != "additionalProperties":
             converted[key] = value

@@ -65,7 +65,7 @@ MODEL = fields(
     },
 )
 
-_POOL = fields(
+POOL = fields(
     "A pool of cells that are alike. A cell is a pod with a worker for each of its GPUs.",
     "name",
     "cells",
@@ -276,6 +276,14 @@ VALUES: dict[str, Schema] = {
             "installDefinition": flag("Whether the definition of ModelDeployment is part of the release."),
         },
     ),
+    "workerPools": fields(
+        "Pools as resources of the release's namespace; the controller makes their cells. Needs modelDeployments.",
+        of={
+            "enabled": flag("Whether they are there instead of workers; the controller then has rights on pods."),
+            "emulated": flag("Whether they emulate devices; the models need no weights then."),
+            "installDefinition": flag("Whether the definition of WorkerPool is part of the release."),
+        },
+    ),
     "modelStorage": fields(
         "The volume that every gateway, worker and controller has the models in, read-only.",
         of={
@@ -285,7 +293,7 @@ VALUES: dict[str, Schema] = {
             "volume": reference("volume", "Or another source of a volume."),
         },
     ),
-    "workers": listing("The pools of workers.", _POOL, least=1),
+    "workers": listing("The pools of workers; none where these are resources.", POOL),
     "limits": _LIMITS,
     "profile": flag("Whether models are measured once they serve; predictions stay estimates otherwise."),
     "queuePolicy": choice("Who is next of the requests that wait.", "least-slack", "fcfs", "priority"),

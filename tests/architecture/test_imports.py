@@ -24,7 +24,7 @@ ALLOWED = {
     "kernels": {"core"},
     "models": {"core", "kernels", "store"},
     "programs": {"core"},
-    "train": {"core", "observe", "profiler", "programs"},
+    "train": {"core", "observe", "profiler", "programs", "rpc"},
     "runner": {"core", "backends", "encoder", "engine", "kernels", "models", "store"},
     "backends": {"core", "kernels", "observe", "planner", "profiler", "programs"},
     "worker": {"core", "rpc", "store", "observe", "backends", "encoder", "engine", "programs", "runner", "v1"},

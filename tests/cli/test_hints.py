@@ -18,7 +18,7 @@ from headway.rpc.config import ProcessConfig
 ROOT = Path(__file__).resolve().parents[2]
 _FLAG = re.compile(r"(?<![\w-])--[a-z][a-z0-9-]*")
 # A command with all that is said of it, up to the end of the quotation or of the text.
-_COMMAND = re.compile(r"(?<![\w/.-])(headway|ray)((?: [a-z]+)+)([^`]*)")
+_COMMAND = re.compile(r"(?<![\w/.-])(headway|ray|kubectl)((?: [a-z]+)+)([^`]*)")
 
 # Whose messages a room's are, where they name no command. The first that fits counts; "" are all commands.
 # In examples of what --engine-args takes.
@@ -37,6 +37,7 @@ _AUDIENCES = (
     ("services/headway/controller/config.py", ("headway-controller",)),
     ("services/headway/controller/__main__.py", ("headway-controller", "up")),
     ("services/headway/rpc/interceptors.py", ("",)),  # what a caller is told who has no token
+    ("services/headway/rpc/ray_cluster.py", ("plan", "train")),
     ("services/headway/rpc/", ("process",)),
     ("", ("up",)),
 )

@@ -1,15 +1,17 @@
 """`headway train`: a model of the user's own, planned and trained by real processes."""
 
 import json
+import sys
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from headway.cli.plan_file import write_plan
+from headway.cli.train import run
 from headway.cli.training_run.job_file import read_training_job
 from headway.core.capture import CaptureRequest
-from headway.core.errors import HeadwayError
+from headway.core.errors import FailedPreconditionError, HeadwayError
 from headway.core.plan.training import SliceSeconds
 from headway.profiler.capture.capture import capture
 from tests.cli.conftest import Run
@@ -147,3 +149,19 @@ def test_a_wrong_job_is_refused_by_its_field(change: str, said: str, directory: 
     with pytest.raises(HeadwayError) as refused:
         read_training_job(directory / "job.yaml")
     assert said in str(refused.value)
+
+
+def test_files_of_data_are_found_from_anywhere(directory: Path) -> None:
+    lines = [line for line in JOB.splitlines() if not line.startswith("data:")]
+    (directory / "job.yaml").write_text("\n".join([*lines, "data: {tokens: text.safetensors}"]))
+    job = read_training_job(directory / "job.yaml")
+    assert job.data.tokens == str(directory / "text.safetensors")
+    assert job.validation is not None
+    assert job.validation.data.synthetic
+
+
+def test_without_ray_its_package_is_named(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "ray", None)
+    with pytest.raises(FailedPreconditionError, match="Ray is not installed") as refused:
+        run(job=directory / "job.yaml", ray="auto")
+    assert "headway[ray]" in refused.value.hint

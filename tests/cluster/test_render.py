@@ -10,10 +10,13 @@ from typing import Any
 import pytest
 import yaml
 
+from headway.controller.kubernetes.cell_pod import CellTemplate, cell_pod
 from headway.controller.kubernetes.event import event_of
 from headway.controller.kubernetes.model_resource import MODEL_DEPLOYMENT
+from headway.controller.kubernetes.pool_resource import PoolResource
+from tests.cli.test_manifest import manifest
 from tests.cluster.chart import CHART, KUBE_VERSION, ROOT, VALUES, helm, objects, pods, render, without_secrets
-from tests.cluster.rights import CONTROLLERS_RIGHTS
+from tests.cluster.rights import RIGHTS_ON_MODELS, RIGHTS_ON_POOLS
 
 GOLDEN = Path(__file__).parent / "golden"
 KUBERNETES = ("1.31.0", "1.34.0", "1.37.0")
@@ -22,6 +25,8 @@ _SCHEMAS = Path(os.environ["HEADWAY_SCHEMAS"]) / "kubernetes_validate/kubernetes
 _FOREIGN = ("PodMonitor", "PrometheusRule", "HTTPRoute")
 _UNPACKED = ROOT / "build/prometheus/usr/bin/promtool"
 PROMTOOL = shutil.which("promtool") or (str(_UNPACKED) if _UNPACKED.exists() else None)
+
+_RIGHTS = {"resources": RIGHTS_ON_MODELS, "pools": RIGHTS_ON_MODELS | RIGHTS_ON_POOLS}
 
 by_values = pytest.mark.parametrize("name", sorted(VALUES))
 
@@ -76,6 +81,11 @@ def test_kubernetes_knows_every_field_of_an_event(version: str, schemas: Path) -
     _check_fields(yaml.safe_dump(event), version, schemas)
 
 
+@pytest.mark.parametrize("version", KUBERNETES)
+def test_kubernetes_knows_every_field_of_a_training_run(version: str, schemas: Path) -> None:
+    _check_fields(manifest(Path("/shared/training/train-20261127T020000-0a1b2c")), version, schemas)
+
+
 def _check_fields(text: str, version: str, schemas: Path) -> None:
     location = f"{schemas}/{{{{.NormalizedKubernetesVersion}}}}/{{{{.ResourceKind}}}}{{{{.KindSuffix}}}}.json"
     command = [os.environ["HEADWAY_KUBECONFORM"], "-strict", "-kubernetes-version", version]
@@ -107,14 +117,14 @@ def test_pods_keep_to_the_restricted_standard(name: str) -> None:
 def test_nobody_has_rights_but_the_controller_on_its_resources(name: str) -> None:
     found = objects(render(VALUES[name]))
     granting = [document for document in found if document["kind"].endswith(("Role", "Binding"))]
-    if name != "resources":
+    if name not in _RIGHTS:
         assert granting == []
         return
     [role, binding] = granting
     assert (role["kind"], binding["kind"]) == ("Role", "RoleBinding")
     assert {
         (*rule["apiGroups"], *rule["resources"], verb) for rule in role["rules"] for verb in rule["verbs"]
-    } == CONTROLLERS_RIGHTS
+    } == _RIGHTS[name]
     [subject] = binding["subjects"]
     accounts = {owner: pod["serviceAccountName"] for owner, pod in pods(found).items()}
     assert [owner for owner, account in accounts.items() if account == subject["name"]] == ["headway-controller"]
@@ -207,3 +217,29 @@ def _component(selector: dict[str, Any]) -> str:
 
 def _ports(pod: dict[str, Any]) -> list[dict[str, Any]]:
     return [port for container in pod["containers"] for port in container.get("ports", [])]
+
+
+def test_a_cell_that_the_controller_makes_is_as_the_charts_own(schemas: Path) -> None:
+    """Of the pool of ci/gpu.yaml: what a cell of a StatefulSet has, but for what that itself adds."""
+    [own] = yaml.safe_load(VALUES["gpu"].read_text())["workers"]
+    changes = {"workers": [], "models": [], "modelDeployments": {"enabled": True}, "workerPools": {"enabled": True}}
+    with_pools, without = objects(render(VALUES["gpu"], changes=changes)), objects(render(VALUES["gpu"]))
+    [text] = [each["data"]["cell.yaml"] for each in with_pools if "cell.yaml" in each.get("data", {})]
+    template = CellTemplate(**yaml.safe_load(text))
+    pool = PoolResource(name="h100", uid="1", generation=1, version="1", spec=own, status={})
+    made = cell_pod(pool, template, name="h100-0")
+    _check_fields(yaml.safe_dump(made), KUBERNETES[-1], schemas)
+    [chart] = [each["spec"]["template"] for each in without if each["kind"] == "StatefulSet" and "worker" in str(each)]
+    ours, theirs = made["spec"], chart["spec"]
+    assert ours.keys() == theirs.keys()
+    [our_cell], [their_cell] = ours.pop("containers"), theirs.pop("containers")
+    assert _pairs(our_cell.pop("args")) == _pairs(their_cell.pop("args"))
+    assert our_cell == their_cell
+    assert ours == theirs
+    labels = made["metadata"]["labels"]
+    assert labels["serving.headway.dev/pool"] == "h100"
+    assert labels["headway/role"] == chart["metadata"]["labels"]["headway/role"]
+
+
+def _pairs(arguments: list[str]) -> set[tuple[str, str]]:
+    return set(zip(arguments[::2], arguments[1::2], strict=True))

@@ -6,7 +6,7 @@ import time
 import pytest
 
 from tests.cluster.cluster import NAMESPACE, RESOURCES, Cluster
-from tests.cluster.rights import CONTROLLERS_RIGHTS
+from tests.cluster.rights import RIGHTS_ON_MODELS
 
 pytestmark = pytest.mark.timeout(400)
 
@@ -158,8 +158,8 @@ def test_the_last_model_stays_until_another_is_declared(cluster: Cluster) -> Non
 def test_the_controller_asks_for_what_it_has_a_right_to_and_needs_each_right(cluster: Cluster) -> None:
     """In all of the above. An API server that starts refuses everybody for a moment, until it knows the roles."""
     calls = cluster.calls()
-    assert {call.right for call in calls} == CONTROLLERS_RIGHTS
-    assert {call.right for call in calls if call.status < 300} == CONTROLLERS_RIGHTS
+    assert {call.right for call in calls} == RIGHTS_ON_MODELS
+    assert {call.right for call in calls if call.status < 300} == RIGHTS_ON_MODELS
 
 
 def _events(cluster: Cluster, name: str) -> str:

@@ -60,6 +60,8 @@ _POOL = {"name": "cpu", "cells": 1}
     [
         ({}, "workers"),
         ({"workers": []}, "workers"),
+        ({"workers": [_POOL], "workerPools": {"enabled": True}}, "declared as resources instead"),
+        ({"workers": [], "workerPools": {"enabled": True}}, "set modelDeployments.enabled too"),
         ({"workers": [{"name": "cpu"}]}, "cells"),
         ({"workers": [{"name": "cpu", "cells": "two"}]}, "cells"),
         ({"workers": [{"name": "CPU", "cells": 1}]}, "name"),

@@ -30,7 +30,7 @@ def member(kind: str, member_id: str, *, started_at_s: float = 1.0) -> Member:
 async def watched(database: Database) -> AsyncIterator[tuple[CellProcesses, Peers, list[tuple[str, int]]]]:
     deaths: list[tuple[str, int]] = []
     async with Peers(Membership(database)).watching() as peers:
-        processes = CellProcesses(peers, client=CellClient(peers), num_workers=2, has_workers=False)
+        processes = CellProcesses(peers, client=CellClient(peers), num_workers=lambda: 2, has_workers=False)
         watch = asyncio.create_task(processes.watch(on_death=lambda name, pid: deaths.append((name, pid))))
         try:
             yield processes, peers, deaths

@@ -18,6 +18,7 @@ from transformers import AutoModel, AutoModelForSequenceClassification
 from headway.client import AsyncClient, Client
 from headway.core.encoder import Pooling
 from headway.core.errors import InvalidArgumentError
+from tests.documented import document_of, post
 from tests.encoders import make_encoder
 from tests.integration.stack import RunningStack, wait_for
 
@@ -244,3 +245,15 @@ def test_a_request_whose_worker_is_killed_is_answered_by_its_successor(stack: Ru
     rows = [item["embedding"] for item in response.json()["data"]]
     assert len(rows) == 2048
     assert rows[0] == rows[300]
+
+
+def test_answers_are_as_documented(stack: RunningStack) -> None:
+    document = document_of(stack.url)
+    for path, body in (
+        ("/v1/embeddings", {"model": "bert", "input": TEXTS}),
+        ("/v1/embeddings", {"model": "bert", "input": [1, 2], "encoding_format": "base64", "dimensions": 2}),
+        ("/v1/classify", {"model": "moods", "input": TEXTS}),
+        ("/v1/rerank", {"model": "judge", "query": QUERY, "documents": TEXTS, "top_n": 2}),
+        ("/v1/rerank", {"model": "judge", "query": QUERY, "documents": TEXTS, "return_documents": False}),
+    ):
+        assert post(document, path, body).status_code == 200

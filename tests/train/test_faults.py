@@ -17,7 +17,7 @@ from headway.core.training_job import CheckpointSettings, DataSettings, Optimize
 from headway.core.training_run import CHECKPOINTS_DIRECTORY
 from headway.train.checkpoint import CheckpointFacts, Checkpoints
 from headway.train.data import open_data
-from headway.train.gang import unexpected
+from headway.train.rank import unexpected
 from headway.train.setup import read_setup
 from tests.train.models import Gpt, gpt_stage
 from tests.train.runs import captured, execution_of, stages_of, write_run

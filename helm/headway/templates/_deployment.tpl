@@ -7,6 +7,7 @@
 
 {{- define "headway.isEmulated" -}}
 {{- range .Values.workers }}{{ if .emulate }}yes{{ end }}{{ end -}}
+{{- if .Values.workerPools.emulated }}yes{{ end -}}
 {{- end }}
 
 {{- /* The file that the controller reads; its fields are those of services/headway/controller/deployment_file.py. */}}
@@ -21,7 +22,7 @@
 {{- if .slo }}{{ $_ := set $model "slo" (include "headway.snakecase" .slo | fromJson) }}{{ end -}}
 {{- $models = append $models $model -}}
 {{- end -}}
-{{- $file := dict "models" $models "workers" $total "queue_policy" .Values.queuePolicy "log_level" .Values.logLevel -}}
+{{- $file := dict "models" $models "workers" (max 1 $total) "queue_policy" .Values.queuePolicy "log_level" .Values.logLevel -}}
 {{- $_ := set $file "profile" .Values.profile -}}
 {{- $_ := set $file "answer_overhead_ms" .Values.answerOverheadMs -}}
 {{- $_ := set $file "is_emulated" (ne (include "headway.isEmulated" .) "") -}}

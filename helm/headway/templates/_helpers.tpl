@@ -80,10 +80,16 @@ helm.sh/chart: {{ printf "%s-%s" .root.Chart.Name .root.Chart.Version }}
 {{- if and $emulated (ne (len $emulated) (len $pools)) -}}
 {{- fail "workers: either all pools emulate devices or none does." -}}
 {{- end -}}
-{{- if eq (int $total) 0 }}{{ fail "workers: no pool has a cell." }}{{ end -}}
+{{- if and (eq (int $total) 0) (not $values.workerPools.enabled) }}{{ fail "workers: no pool has a cell." }}{{ end -}}
+{{- if and $values.workerPools.enabled $pools -}}
+{{- fail "workers: workerPools.enabled has them declared as resources instead." -}}
+{{- end -}}
+{{- if and $values.workerPools.enabled (not $values.modelDeployments.enabled) -}}
+{{- fail "workerPools: pools grow and shrink with what is declared; set modelDeployments.enabled too." -}}
+{{- end -}}
 {{- $limits := $values.limits -}}
 {{- $group := mul (int (default 1 $limits.tp)) (int (default 1 $limits.pp)) (int (default 1 $limits.cp)) -}}
-{{- if gt (int $group) (int $total) -}}
+{{- if and (gt (int $group) (int $total)) (not $values.workerPools.enabled) -}}
 {{- fail (printf "limits: tp x pp x cp are %d workers, and there are %d." (int $group) (int $total)) -}}
 {{- end -}}
 {{- if ne (empty $limits.prefillWorkers) (empty $limits.decodeWorkers) -}}

@@ -2,7 +2,10 @@
 
 import asyncio
 import json
+import os
 from contextlib import ExitStack, aclosing
+from dataclasses import replace
+from importlib.metadata import version
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -17,6 +20,7 @@ from headway.cli.training.view import training_view
 from headway.cli.training_run.following import follow_run, leave_run
 from headway.cli.training_run.job_file import read_training_job
 from headway.cli.training_run.live import LiveRun
+from headway.cli.training_run.manifest import PodOptions, check_shared, run_manifest
 from headway.cli.training_run.preparing import PreparedRun, prepare_run, write_weights
 from headway.cli.training_run.runs import RunState, find_run, list_runs, new_run
 from headway.cli.training_run.trace import chrome_trace, draw_trace, read_trace, trace_lines
@@ -27,8 +31,28 @@ from headway.core.initial_weights import ExportRequest
 from headway.core.training_job import TrainingJob
 from headway.core.training_run import CHECKPOINTS_DIRECTORY, INITIAL_FILE, LATEST_FILE
 from headway.rpc.child import call_child
+from headway.rpc.ray_cluster import require_ray
 
 _RUN = "run"
+_IMAGE = f"headway-worker:{version('headway')}"
+RayAddress = Annotated[
+    str,
+    typer.Option(
+        "--ray",
+        help="Train on the machines of a Ray cluster, instead of the job's: HOST:PORT, ray://HOST:PORT, or 'auto' for "
+        "the one that this machine is part of. Needs headway[ray], and --state-dir on storage that all machines share.",
+        metavar="ADDRESS",
+    ),
+]
+Manifest = Annotated[
+    str,
+    typer.Option(
+        "--manifest",
+        help="Start nothing: make the run, and write a Kubernetes Job with a pod for each worker, for `kubectl apply "
+        "-f -`. Pods mount this PersistentVolumeClaim where --state-dir is here.",
+        metavar="CLAIM",
+    ),
+]
 RunId = Annotated[str | None, typer.Argument(help="How the run's id begins. Default: the newest run.")]
 Detach = Annotated[bool, typer.Option("--detach", help="Leave it to itself; `headway train status` shows it.")]
 
@@ -56,24 +80,40 @@ def run(
         bool, typer.Option("--dry-run", help="Show plan, lists, memory and an iteration; start nothing.")
     ] = False,
     detach: Detach = False,
+    ray: RayAddress = "",
+    manifest: Manifest = "",
+    image: Annotated[str, typer.Option("--image", help="Of the Job's pods.", metavar="IMAGE")] = _IMAGE,
+    cores: Annotated[int, typer.Option("--cores", help="Of each of the Job's pods.", min=1)] = 1,
     deadline_s: Annotated[float, typer.Option("--deadline", help="Seconds after which to give up capturing.")] = 600.0,
     state_dir: StateDir = None,
     as_json: AsJson = False,
 ) -> None:
-    """Plan the training of a model, and train it on this machine's workers.
+    """Plan the training of a model, and train it on workers of this machine or of a Ray cluster.
 
     Ctrl-C ends it behind the step that it is in, with a checkpoint; a second one kills it.
     """
     given = read_training_job(job)
+    if ray:
+        given = replace(given, ray=ray)
+    if given.ray:
+        require_ray()
+    if manifest:
+        check_shared(given, state_dir)
     prepared = asyncio.run(prepare_run(given, deadline_s=deadline_s, state_dir=state_dir))
     if dry_run:
         _show(prepared, as_json=as_json)
         return
-    if not as_json:
+    if not as_json and not manifest:
         _show(prepared, as_json=False)
     directory = new_run(prepared.run, state_dir)
     asyncio.run(write_weights(prepared.run, directory / INITIAL_FILE, deadline_s=deadline_s))
-    _start(directory, given, detach=detach, as_json=as_json)
+    if not manifest:
+        _start(directory, given, detach=detach, as_json=as_json)
+        return
+    assert state_dir is not None, "it was checked"
+    pods = PodOptions(claim=manifest, image=image, cores=cores, user=os.getuid(), group=os.getgid())
+    peak_bytes = max(prepared.certificate.peak_bytes)
+    typer.echo(run_manifest(directory, given, peak_bytes=peak_bytes, state_dir=state_dir, pods=pods), nl=False)
 
 
 @app.command("list")

@@ -16,7 +16,9 @@ from headway.controller.config import ControllerConfig
 from headway.controller.deployment_file import read_deployment_file
 from headway.controller.desired import DesiredPlan
 from headway.controller.kubernetes.api import KubernetesApi
+from headway.controller.kubernetes.cell_pod import CellTemplate
 from headway.controller.kubernetes.model_deployments import ModelDeployments
+from headway.controller.kubernetes.worker_pools import WorkerPools
 from headway.controller.launchers.local import LocalLauncher
 from headway.controller.machine import read_machine
 from headway.controller.placements import Placements
@@ -55,6 +57,7 @@ async def main(config: ControllerConfig) -> None:
             return
         deployments = Documents(host.database, DEPLOYMENT, Deployment)
         processes: Supervisor | CellProcesses
+        pools: WorkerPools | None = None
         kept_path: Path | None = None
         if config.deployment is None:
             kept_path = config.state_dir / "redis" / "kept.json"
@@ -68,7 +71,7 @@ async def main(config: ControllerConfig) -> None:
             processes = CellProcesses(
                 host.peers,
                 client=CellClient(host.peers),
-                num_workers=deployment.workers.count,
+                num_workers=lambda: deployment.workers.count if pools is None else pools.num_workers(),
                 has_workers=stands,
             )
         kept = KeptData(host.database, on_restored=processes.record_all, path=kept_path)
@@ -133,7 +136,19 @@ async def main(config: ControllerConfig) -> None:
         host.spawn(service.profile_forever(), name="profile")
         host.spawn(replanning_loop.keep(), name="re-plan")
         if config.models_from_resources:
-            declared = build_model_deployments(config, service=service, deployment=deployment)
+            api = build_kubernetes_api(config)
+            if config.cell_template is not None:
+                template = read_cell_template(config.cell_template)
+                pools = WorkerPools(api, service=service, template=template, is_emulated=deployment.is_emulated)
+                host.spawn(pools.pools.follow(), name="watch-pools")
+                host.spawn(pools.pods.follow(), name="watch-cells")
+                host.spawn(pools.reconcile_forever(), name="worker-pools")
+            declared = ModelDeployments(
+                api,
+                service=service,
+                num_workers=lambda: deployment.workers.count if pools is None else pools.num_workers(),
+                is_emulated=deployment.is_emulated,
+            )
             host.spawn(declared.watch.follow(), name="watch-models")
             host.spawn(declared.reconcile_forever(), name="model-resources")
         await host.serve(on_stop=service.close)
@@ -178,9 +193,7 @@ def build_profile_import(deployment: Deployment, profiler: ProfilerClient) -> Pr
     return ProfileImport(Path(deployment.stage_profiles), hardware=device, profiler=profiler)
 
 
-def build_model_deployments(
-    config: ControllerConfig, *, service: ControllerService, deployment: Deployment
-) -> ModelDeployments:
+def build_kubernetes_api(config: ControllerConfig) -> KubernetesApi:
     host, port = (os.environ.get(f"KUBERNETES_SERVICE_{part}", "") for part in ("HOST", "PORT"))
     if not host or not port:
         raise SystemExit(
@@ -188,12 +201,16 @@ def build_model_deployments(
             "and KUBERNETES_SERVICE_PORT are not set."
         )
     try:
-        api = KubernetesApi(f"https://{host}:{port}", directory=config.service_account_dir)
+        return KubernetesApi(f"https://{host}:{port}", directory=config.service_account_dir)
     except HeadwayError as error:
         raise SystemExit(f"headway-controller: {error}") from None
-    return ModelDeployments(
-        api, service=service, num_workers=lambda: deployment.workers.count, is_emulated=deployment.is_emulated
-    )
+
+
+def read_cell_template(path: Path) -> CellTemplate:
+    try:
+        return CellTemplate.read(path)
+    except HeadwayError as error:
+        raise SystemExit(f"headway-controller: {error}") from None
 
 
 def build_supervisor(

@@ -21,11 +21,11 @@ class CellProcesses:
     """Knows them by their leases. It starts none; a worker's run is ended by its cell.
 
     Args:
-        num_workers: as many there should be.
+        num_workers: tells how many there should be.
         has_workers: whether the last plan was made for these very workers and models.
     """
 
-    def __init__(self, peers: Peers, *, client: CellClient, num_workers: int, has_workers: bool) -> None:
+    def __init__(self, peers: Peers, *, client: CellClient, num_workers: Callable[[], int], has_workers: bool) -> None:
         self._peers = peers
         self._client = client
         self._num_workers = num_workers
@@ -59,10 +59,8 @@ class CellProcesses:
         there = [_status(member) for member in sorted(members, key=lambda member: (member.kind, member.member_id))]
         kinds = [member.kind for member in members]
         missing = [kind for kind in _KINDS if kind not in kinds]
-        num_missing = max(0, self._num_workers - kinds.count("worker"))
-        missing += [
-            f"worker {kinds.count('worker') + index + 1} of {self._num_workers}" for index in range(num_missing)
-        ]
+        num_present, num_wanted = kinds.count("worker"), self._num_workers()
+        missing += [f"worker {number} of {num_wanted}" for number in range(num_present + 1, num_wanted + 1)]
         state = "stopped" if is_stopping else "starting"
         return (
             *there,

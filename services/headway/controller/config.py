@@ -18,6 +18,9 @@ class ControllerConfig(CatalogueConfig):
     such as a cluster. Without it the deployment is that of `headway up`, and the controller starts every process."""
     models_from_resources: bool = False
     """Serve the ModelDeployments of the pod's namespace in Kubernetes, instead of models in the deployment's file."""
+    cell_template: Path | None = None
+    """YAML file of what the cells of all WorkerPools have in common: then the controller makes their pods, and workers
+    in the deployment's file do not count. Without it something else starts them."""
     service_account_dir: Path = Path("/var/run/secrets/kubernetes.io/serviceaccount")
     """Directory with the token, ca.crt and namespace that the API server is called with."""
 
@@ -25,4 +28,8 @@ class ControllerConfig(CatalogueConfig):
     def _has_workers(self) -> Self:
         if self.models_from_resources and self.deployment is None:
             raise ValueError("--models-from-resources needs --deployment, which says on how many workers to wait")
+        if self.cell_template is not None and not self.models_from_resources:
+            raise ValueError(
+                "--cell-template needs --models-from-resources: pools grow and shrink with what they serve"
+            )
         return self

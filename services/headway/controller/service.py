@@ -78,6 +78,7 @@ class ControllerService:
         self._peers = peers
         self._own_member = own_member
         self._stopping = False
+        self._retired: frozenset[str] = frozenset()
 
     async def start(self) -> None:
         """Launches or adopts every process. A plan lives as long as the workers that it was made for: if none of
@@ -139,14 +140,29 @@ class ControllerService:
 
         HeadwayError of the planner where there is none.
         """
-        return await self._desired.propose(models, self._pool.plan_workers())
+        return await self._desired.propose(models, self.present_workers())
+
+    def retire(self, worker_ids: frozenset[str]) -> None:
+        """Has nothing planned for these workers from now on, and for all others again."""
+        self._retired = worker_ids
+
+    @property
+    def retired(self) -> frozenset[str]:
+        return self._retired
+
+    async def check_without(self, worker_ids: Collection[str]) -> None:
+        """HeadwayError of the planner where what is desired cannot be served without these workers."""
+        if self._desired.plan is not None:
+            others = [worker for worker in self.present_workers() if worker.worker_id not in worker_ids]
+            await self._desired.propose(self._desired.plan.models, others)
 
     @property
     def desired_plan(self) -> ServingPlan | None:
         return self._desired.plan
 
     def present_workers(self) -> list[PlanWorker]:
-        return self._pool.plan_workers()
+        """Workers that may be planned for."""
+        return [worker for worker in self._pool.plan_workers() if worker.worker_id not in self._retired]
 
     def serving(self) -> Mapping[str, tuple[LoadOrder, ...]]:
         """What each worker serves."""

@@ -132,6 +132,7 @@ class TrainingJob:
     restarts: how often the run begins again from its last checkpoint when a rank dies.
     trace_every: steps between two iterations that are kept as traces, from the second one on; 0 for none.
     metrics_port: of this machine, where Prometheus finds the run's figures; 0 for a free one, None for none.
+    ray: address of the Ray cluster on whose machines the ranks run; empty for this machine.
     """
 
     model: str
@@ -155,6 +156,7 @@ class TrainingJob:
     restarts: int = 2
     trace_every: int = 100
     metrics_port: int | None = None
+    ray: str = ""
 
     def __post_init__(self) -> None:
         for name in ("batch", "steps", "workers", "micro_batches", "seq"):

@@ -91,7 +91,7 @@ class RankTrace:
     """One measured iteration of one rank.
 
     Attributes:
-        began_s, ended_s: by a clock that all ranks of a machine share.
+        began_s, ended_s: by the time of day, which machines keep alike.
         spans: of its runs and its update, by that clock.
         times: what the parts took before the first step, from which the iteration was predicted.
     """

@@ -6,9 +6,8 @@ from typing import Any
 
 import orjson
 from fastapi import FastAPI, Request
-from pydantic import BaseModel
 from starlette.exceptions import HTTPException
-from starlette.responses import Response
+from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 from starlette.types import ASGIApp
 
@@ -16,16 +15,17 @@ from headway.core.errors import HeadwayError
 from headway.gateway.caller import Caller
 from headway.gateway.middleware import RequestMiddleware
 from headway.gateway.model import ServedModel
+from headway.gateway.openai import answer_schema
+from headway.gateway.openai.document import JSON, KEY, METRICS, OPERATOR_KEY, answers, asked
 from headway.gateway.openai.endpoint import GenerationHandler, prepare_chat, prepare_completion, prepare_response
 from headway.gateway.openai.error import error_body, error_headers, kind_of, status_body
 from headway.gateway.openai.infer import InferHandler, classify, embed, rerank
 from headway.gateway.openai.infer_schema import ClassifyRequest, EmbeddingRequest, RerankRequest
 from headway.gateway.openai.response_schema import ResponseRequest
-from headway.gateway.openai.schema import ChatRequest, CompletionRequest
+from headway.gateway.openai.schema import ChatRequest, CompletionRequest, GenerationRequest
+from headway.gateway.openai.strict import ModelRequest
 from headway.gateway.service import GatewayService
 from headway.observe.exposition import CONTENT_TYPE, generate_latest
-
-_JSON = "application/json"
 
 
 def make_app(service: GatewayService) -> ASGIApp:
@@ -46,39 +46,49 @@ def _add_handlers(app: FastAPI, service: GatewayService) -> dict[str, Callable[[
     """Documents them like any other routes; returns what answers a POST to each path."""
     handlers: dict[str, Callable[[], ASGIApp]] = {}
 
-    def post(path: str, kind: type[BaseModel]) -> Callable[[Callable[[], Response]], None]:
+    def post(
+        path: str, kind: type[ModelRequest], answer: type[answer_schema.Answer]
+    ) -> Callable[[Callable[[], Response]], None]:
         def add(endpoint: Callable[[], Response]) -> None:
-            app.add_api_route(path, endpoint, methods=["POST"], openapi_extra=_body_of(kind), response_model=None)
+            app.add_api_route(
+                path,
+                endpoint,
+                methods=["POST"],
+                dependencies=[KEY],
+                openapi_extra=asked(kind),
+                responses=answers(answer, streams=issubclass(kind, GenerationRequest)),
+                response_model=None,
+            )
             handlers[path] = endpoint
 
         return add
 
-    @post("/v1/completions", CompletionRequest)
+    @post("/v1/completions", CompletionRequest, answer_schema.Completion)
     def completions() -> Response:
         """Completes prompts with text."""
         return GenerationHandler(service, CompletionRequest, prepare_completion)
 
-    @post("/v1/chat/completions", ChatRequest)
+    @post("/v1/chat/completions", ChatRequest, answer_schema.ChatCompletion)
     def chat_completions() -> Response:
         """Answers a chat with the assistant's next message."""
         return GenerationHandler(service, ChatRequest, prepare_chat)
 
-    @post("/v1/responses", ResponseRequest)
+    @post("/v1/responses", ResponseRequest, answer_schema.Response)
     def responses() -> Response:
         """Answers a conversation with items: reasoning, the assistant's message, calls."""
         return GenerationHandler(service, ResponseRequest, prepare_response)
 
-    @post("/v1/embeddings", EmbeddingRequest)
+    @post("/v1/embeddings", EmbeddingRequest, answer_schema.Embeddings)
     def embeddings() -> Response:
         """Embeds texts as vectors."""
         return InferHandler(service, EmbeddingRequest, embed)
 
-    @post("/v1/classify", ClassifyRequest)
+    @post("/v1/classify", ClassifyRequest, answer_schema.Classes)
     def classes() -> Response:
         """Classifies texts by the model's labels."""
         return InferHandler(service, ClassifyRequest, classify)
 
-    @post("/v1/rerank", RerankRequest)
+    @post("/v1/rerank", RerankRequest, answer_schema.Ranking)
     def ranking() -> Response:
         """Ranks documents by their relevance to a query."""
         return InferHandler(service, RerankRequest, rerank)
@@ -87,7 +97,7 @@ def _add_handlers(app: FastAPI, service: GatewayService) -> dict[str, Callable[[
 
 
 def _add_models(app: FastAPI, service: GatewayService) -> None:
-    @app.get("/v1/models", response_model=None)
+    @app.get("/v1/models", dependencies=[KEY], responses=answers(answer_schema.Models), response_model=None)
     async def models(request: Request) -> Response:
         """Every model that can be asked for."""
         await service.served_models.follower.catch_up()
@@ -95,7 +105,7 @@ def _add_models(app: FastAPI, service: GatewayService) -> None:
         data = [_model_document(model) for model in service.served_models.models.values() if caller.may_use(model.name)]
         return _json({"object": "list", "data": data})
 
-    @app.get("/v1/models/{name:path}", response_model=None)
+    @app.get("/v1/models/{name:path}", dependencies=[KEY], responses=answers(answer_schema.Model), response_model=None)
     async def model(name: str, request: Request) -> Response:
         """Returns one model of the OpenAI API's list."""
         _caller(service, request).check_model(name)
@@ -107,13 +117,13 @@ def _caller(service: GatewayService, request: Request) -> Caller:
 
 
 def _add_operations(app: FastAPI, service: GatewayService) -> None:
-    @app.get("/health", response_model=None)
-    @app.get("/live", response_model=None)
+    @app.get("/health", responses=answers(answer_schema.Alive), response_model=None)
+    @app.get("/live", responses=answers(answer_schema.Alive), response_model=None)
     async def live() -> Response:
         """Answers while the process runs."""
         return _json({"status": "ok"})
 
-    @app.get("/ready", response_model=None)
+    @app.get("/ready", responses=answers(answer_schema.Readiness, unready=answer_schema.Readiness), response_model=None)
     async def ready() -> Response:
         """200 when every model of the plan has a worker that can answer, else 503 with what is missing. Faults that
         requests do not feel are told, too."""
@@ -122,17 +132,28 @@ def _add_operations(app: FastAPI, service: GatewayService) -> None:
         document = {"ready": not missing, "waiting_for": missing} | ({"faults": faults} if faults else {})
         return _json(document, status=503 if missing else 200)
 
-    @app.get("/metrics", response_model=None)
+    @app.get(
+        "/metrics",
+        dependencies=[OPERATOR_KEY],
+        response_class=PlainTextResponse,
+        responses=METRICS,
+        response_model=None,
+    )
     async def metrics() -> Response:
         """Returns the gateway's metrics in Prometheus's text format."""
         return Response(generate_latest(), media_type=CONTENT_TYPE)
 
-    @app.get("/metrics/targets", response_model=None)
+    @app.get(
+        "/metrics/targets",
+        dependencies=[OPERATOR_KEY],
+        responses=answers(list[answer_schema.ScrapeTarget]),
+        response_model=None,
+    )
     async def metrics_targets() -> Response:
         """Returns the metrics addresses of every process of the stack, for Prometheus's HTTP service discovery."""
-        return Response(orjson.dumps(service.scrape_targets()), media_type=_JSON)
+        return Response(orjson.dumps(service.scrape_targets()), media_type=JSON)
 
-    @app.get("/version", response_model=None)
+    @app.get("/version", responses=answers(answer_schema.Version), response_model=None)
     async def show_version() -> Response:
         """Headway's version."""
         return _json({"version": _version()})
@@ -144,28 +165,6 @@ def _version() -> str:
         return version("headway")
     except PackageNotFoundError:
         return "unknown"
-
-
-def _body_of(kind: type[BaseModel]) -> dict[str, Any]:
-    """The body's schema for the API's own documentation; the endpoint reads it by itself."""
-    schema = kind.model_json_schema(ref_template="#/components/schemas/{model}")
-    definitions = schema.pop("$defs", {})
-    for definition in definitions.values():
-        definition.pop("$defs", None)
-    schema = _inline(schema, definitions)
-    return {"requestBody": {"required": True, "content": {_JSON: {"schema": schema}}}}
-
-
-def _inline(schema: Any, definitions: dict[str, Any]) -> Any:
-    """The schema with references replaced by what they refer to."""
-    if isinstance(schema, list):
-        return [_inline(item, definitions) for item in schema]
-    if not isinstance(schema, dict):
-        return schema
-    if "$ref" in schema:
-        return _inline(definitions[schema["$ref"].rsplit("/", 1)[1]], definitions)
-    # A discriminator refers to the schemas that are in its place already.
-    return {key: _inline(value, definitions) for key, value in schema.items() if key != "discriminator"}
 
 
 def _model_document(model: ServedModel) -> dict[str, Any]:
@@ -181,12 +180,12 @@ def _model_document(model: ServedModel) -> dict[str, Any]:
 
 
 def _json(document: dict[str, Any], *, status: int = 200) -> Response:
-    return Response(orjson.dumps(document), status_code=status, media_type=_JSON)
+    return Response(orjson.dumps(document), status_code=status, media_type=JSON)
 
 
 async def _on_headway_error(_: Request, error: Exception) -> Response:
     assert isinstance(error, HeadwayError)
-    return Response(error_body(error), kind_of(error)[0], error_headers(error), media_type=_JSON)
+    return Response(error_body(error), kind_of(error)[0], error_headers(error), media_type=JSON)
 
 
 async def _on_http_error(request: Request, error: Exception) -> Response:
@@ -196,4 +195,4 @@ async def _on_http_error(request: Request, error: Exception) -> Response:
         405: f"{request.url.path} does not take {request.method}.",
     }.get(error.status_code, str(error.detail))
     content = status_body(error.status_code, message)
-    return Response(content, error.status_code, dict(error.headers or {}), media_type=_JSON)
+    return Response(content, error.status_code, dict(error.headers or {}), media_type=JSON)

@@ -15,19 +15,34 @@ HARDWARE = Hardware(device="cpu", name="Test CPU", num_threads=1, memory_bytes=2
 
 
 class Service:
-    """Plans for models as long as their lengths together are 100 tokens or less, under ids that count up."""
+    """Plans for models as long as their lengths together are 100 tokens or less, under ids that count up.
+
+    Attributes:
+        is_tight: whether it needs all of its workers.
+    """
 
     def __init__(self) -> None:
         self.desired_plan: ServingPlan | None = None
         self.is_away = False
         self.workers = ["worker-0"]
+        self.retired: frozenset[str] = frozenset()
+        self.is_tight = False
+        self.works: dict[str, tuple[LoadOrder, ...]] = {}
         self._num_plans = 0
 
     def present_workers(self) -> list[PlanWorker]:
-        return [PlanWorker(worker_id=worker_id, hardware=HARDWARE) for worker_id in self.workers]
+        there = (worker_id for worker_id in self.workers if worker_id not in self.retired)
+        return [PlanWorker(worker_id=worker_id, hardware=HARDWARE) for worker_id in there]
+
+    def retire(self, worker_ids: frozenset[str]) -> None:
+        self.retired = worker_ids
+
+    async def check_without(self, worker_ids: Collection[str]) -> None:
+        if self.is_tight:
+            raise FailedPreconditionError("no room", hint="Add a cell.")
 
     def serving(self) -> Mapping[str, Collection[LoadOrder]]:
-        return {}
+        return {worker_id: self.works.get(worker_id, ()) for worker_id in self.workers}
 
     def missing(self, kinds: Collection[str]) -> list[str]:
         return []

@@ -1,8 +1,10 @@
 """Puts an encoder's layers on the backend that was asked for, or on the fastest: tried, compared and timed first."""
 
 import time
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from statistics import median
 
 import torch
 
@@ -17,7 +19,7 @@ from headway.runner.padded_body import PaddedBody
 
 _LENGTHS = ((16,), (8, 12, 17, 25, 33, 41, 52, 60), (96, 140))
 """Of the sequences of each batch that is timed: one short text, several at once, and long ones."""
-_NUM_ROUNDS = 4
+_NUM_ROUNDS = 5
 """Each with sequences of other lengths, as those of requests are: a library that compiles for each pays for it."""
 _LEAST_GAIN = 0.05
 """A smaller gain is not worth a second library."""
@@ -28,11 +30,11 @@ class _Candidate:
     backend: str
     body: EncoderBody | None = None
     fault: str = ""
-    durations_s: dict[int, float] = field(default_factory=dict)
+    durations_s: dict[int, list[float]] = field(default_factory=lambda: defaultdict(list))
 
     @property
     def trial(self) -> BackendTrial:
-        return BackendTrial(backend=self.backend, seconds=sum(self.durations_s.values()), fault=self.fault)
+        return BackendTrial(backend=self.backend, seconds=sum(map(median, self.durations_s.values())), fault=self.fault)
 
 
 class EncoderPlacing:
@@ -106,14 +108,14 @@ class EncoderPlacing:
         return deviation if deviation == deviation else float("inf")
 
     def _time(self, candidates: Sequence[_Candidate]) -> None:
-        """In turns, so that what else the machine does strikes all alike; each batch counts with its quickest run."""
+        """In turns, so that what else the machine does strikes all alike; each batch counts with the median of its
+        rounds, as a library that compiles for each new length does so for requests too."""
         for candidate in candidates:
             self._run(candidate, self._batches(0)[0])
         for step in range(_NUM_ROUNDS):
             for number, batch in enumerate(self._batches(2 + step)):
                 for candidate in candidates:
-                    duration_s = self._run(candidate, batch)
-                    candidate.durations_s[number] = min(duration_s, candidate.durations_s.get(number, duration_s))
+                    candidate.durations_s[number].append(self._run(candidate, batch))
 
     def _run(self, candidate: _Candidate, batch: EncoderBatch) -> float:
         assert candidate.body is not None, "a fault is not timed"

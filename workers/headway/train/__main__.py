@@ -9,15 +9,15 @@ import sys
 import threading
 from contextlib import closing
 from pathlib import Path
-from typing import IO, Any
+from typing import IO
 
-from headway.core.codec import to_document
 from headway.core.errors import HeadwayError
 from headway.core.fault import Fault
 from headway.core.training_run import PROCESS_FILE, PROGRESS_FILE, TrainingNews
 from headway.observe.process_start import process_start
 from headway.train.figures import RunFigures
 from headway.train.gang import Gang, train
+from headway.train.progress import tell
 from headway.train.setup import read_setup
 
 
@@ -32,7 +32,7 @@ def main() -> None:
             try:
                 _run(directory, orders, [answers, kept])
             except HeadwayError as error:
-                _tell([answers, kept], {"error": Fault.of(error)})
+                tell([answers, kept], {"error": Fault.of(error)})
 
 
 def _run(directory: Path, orders: io.FileIO, outputs: list[IO[str]]) -> None:
@@ -45,12 +45,12 @@ def _run(directory: Path, orders: io.FileIO, outputs: list[IO[str]]) -> None:
 
     def restarted(error: HeadwayError) -> None:
         figures.tell_restart()
-        _tell(outputs, TrainingNews(restart=error.message))
+        tell(outputs, TrainingNews(restart=error.message))
 
     with closing(RunFigures(directory, setup.job)) as figures:
         for report in train(setup, started=stop.take, restarted=restarted):
             figures.tell(report)
-            _tell(outputs, TrainingNews(step=report))
+            tell(outputs, TrainingNews(step=report))
 
 
 class _Stop:
@@ -73,16 +73,6 @@ class _Stop:
     def listen(self, orders: io.FileIO) -> None:
         if orders.readline():  # an empty line; its end says nothing: a run goes on without its terminal
             self.ask()
-
-
-def _tell(outputs: list[IO[str]], value: Any) -> None:
-    text = json.dumps(to_document(value)) + "\n"
-    for output in list(outputs):
-        try:
-            output.write(text)
-            output.flush()
-        except BrokenPipeError:
-            outputs.remove(output)  # nobody reads it any more
 
 
 if __name__ == "__main__":

@@ -11,12 +11,15 @@ import torch
 
 from headway.core.execution.execution import RUNS, Action, ActionKind, Execution, Slot, ValueSpec
 from headway.core.execution.parts import StepParts
+from headway.core.execution.regions import Region, inside, lengths, overlap
 from headway.core.execution.strides import dense_stride
 from headway.train.batch import Batch
 from headway.train.gradients import Gradients
 from headway.train.links import Links, Pending
 from headway.train.parts import PartRunner
 
+Narrow = Callable[[torch.Tensor], torch.Tensor]
+"""Gives a part of a tensor, as a view."""
 _SEEDS = 0x9E3779B97F4A7C15
 _MOST_SEED = (1 << 63) - 1
 
@@ -72,15 +75,11 @@ class Executor:
             key = action.kind is ActionKind.SEND, action.peer
             tags[key] = tags.get(key, -1) + 1
             return self._bound_transfer(action, tags[key])
-        numbers = [self._number(slot) for slot in action.slots]
         match action.kind:
-            case ActionKind.JOIN:
-                spec = self._values[action.slots[0].value]
-                parts = [self._narrowed(_overlap(action.slots[0], slot), slot) for slot in action.slots[1:]]
-                self._note_stride(numbers[0], action.slots[0])
-                return partial(self._join, numbers[0], numbers[1:], parts, spec)
+            case ActionKind.JOIN | ActionKind.GATHER:
+                return (self._bound_join if action.kind is ActionKind.JOIN else self._bound_gather)(action)
             case ActionKind.FREE:
-                return partial(self._free, numbers)
+                return partial(self._free, [self._number(slot) for slot in action.slots])
             case ActionKind.REDUCE:
                 return partial(self._gradients.add_up, action.ranks, self._links)
             case _:
@@ -92,12 +91,37 @@ class Executor:
         """
         numbers = [self._number(slot) for slot in action.slots]
         if action.kind is ActionKind.SEND:
-            return partial(self._send, numbers[1], self._narrowed(*action.slots), action.peer, tag)
+            piece, source = action.slots
+            narrow = self._narrowed(source, self._values[piece.value].region(piece))
+            return partial(self._send, numbers[1], narrow, action.peer, tag)
         self._note_stride(numbers[0], action.slots[0])
         return partial(self._receive, numbers[0], action.shape, _dtype(action.dtype), action.peer, tag)
 
+    def _bound_join(self, action: Action) -> Callable[[], None]:
+        made, *sources = action.slots
+        spec = self._values[made.value]
+        region = spec.region(made)
+        copies = []
+        for source in sources:
+            common = overlap(spec.region(source), region)
+            assert common is not None, "the certifier saw that it has a part"
+            copies.append((self._number(source), self._narrowed(source, common), self._narrowed(made, common)))
+        at = self._number(made)
+        self._note_stride(at, made)
+        return partial(self._join, at, lengths(region), copies, spec)
+
+    def _bound_gather(self, action: Action) -> Callable[[], None]:
+        made, *parts = action.slots
+        spec = self._values[made.value]
+        pairs = zip(lengths(spec.region(made)), lengths(spec.region(parts[0])), strict=True)
+        dim = next(dim for dim, (whole, part) in enumerate(pairs) if whole != part)
+        own, at = self._number(parts[action.ranks.index(self._rank)]), self._number(made)
+        self._note_stride(at, made)
+        return partial(self._gather, at, own, dim, action.ranks, spec.name)
+
     def _bound_run(self, action: Action) -> Callable[[], None]:
         part = self._execution.parts[action.part]
+        stage = self._execution.stages[part.stage]
         cut = self._cuts[part.stage].parts[action.part]
         names = self._cuts[part.stage].names
         sources: list[Callable[[], torch.Tensor]] = []
@@ -111,15 +135,16 @@ class Executor:
             elif number < len(names):
                 sources.append(partial(self._fed, names[number], action.first, action.count))
             else:
-                slot = Slot(value=number, first=action.first, count=action.count)
+                slot = stage.slot(self._values[number], self._rank, action.first, action.count)
                 at = self._number(slot)
                 sources.append(partial(self._slots.__getitem__, at))  # type: ignore[arg-type]
                 waits.append((at, f"{self._values[number].name}, {slot}"))
-        writes = [self._number(Slot(value=v, first=action.first, count=action.count)) for v in part.writes]
+        made = [stage.slot(self._values[v], self._rank, action.first, action.count) for v in part.writes]
+        writes = [self._number(slot) for slot in made]
         losses = [
             (part.writes.index(loss), (place, action.first))
             for place, loss in enumerate(self._execution.losses)
-            if loss in part.writes and self._execution.stages[part.stage].member(self._rank) == 0
+            if loss in part.writes and stage.member(self._rank) == 0
         ]
         seed = self._seed * _SEEDS + action.first + self._execution.batch * (part.stage % self._execution.num_slices)
         return partial(
@@ -153,7 +178,7 @@ class Executor:
         if gradients:
             self._gradients.add(gradients, results[len(writes) :])
 
-    def _send(self, source: int, narrow: "Callable[[torch.Tensor], torch.Tensor]", peer: int, tag: int) -> None:
+    def _send(self, source: int, narrow: Narrow, peer: int, tag: int) -> None:
         if source in self._coming:
             self._arrive(source, "what it hands on")
         self._sends.append(self._links.send(narrow(self._there(source)).contiguous(), peer, tag))
@@ -164,13 +189,28 @@ class Executor:
         self._coming[at] = self._links.receive(room, peer, tag)
 
     def _join(
-        self, at: int, sources: Sequence[int], parts: Sequence[Callable[[torch.Tensor], torch.Tensor]], spec: ValueSpec
+        self,
+        at: int,
+        shape: tuple[int, ...],
+        copies: Sequence[tuple[int, Narrow, Narrow]],
+        spec: ValueSpec,
     ) -> None:
-        for source in sources:
+        """Args:
+        copies: of each source its number, what of it is wanted, and where that is to be.
+        """
+        for source, _, _ in copies:
             if source in self._coming:
                 self._arrive(source, f"a part of {spec.name}")
-        pieces = [part(self._there(source)) for source, part in zip(sources, parts, strict=True)]
-        self._slots[at] = self._laid_out(at, pieces[0] if spec.dim is None else torch.cat(pieces, dim=spec.dim))
+        made = torch.empty(shape, dtype=_dtype(spec.dtype))
+        for source, wanted, place in copies:
+            place(made).copy_(wanted(self._there(source)))
+        self._slots[at] = self._laid_out(at, made)
+
+    def _gather(self, at: int, own: int, dim: int, ranks: tuple[int, ...], what: str) -> None:
+        if own in self._coming:
+            self._arrive(own, f"a part of {what}")
+        parts = self._links.gather_row(self._there(own).contiguous(), ranks)
+        self._slots[at] = self._laid_out(at, torch.cat(parts, dim))
 
     def _free(self, numbers: Sequence[int]) -> None:
         for at in numbers:
@@ -209,23 +249,26 @@ class Executor:
 
     def _note_stride(self, at: int, slot: Slot) -> None:
         spec = self._values[slot.value]
-        shape = spec.shape_of(slot.count)
+        shape = lengths(spec.region(slot))
         stride = dense_stride(shape, spec.stride)
         if stride != dense_stride(shape, tuple(range(len(shape), 0, -1))):
             self._strides[at] = stride
 
-    def _narrowed(self, piece: Slot, source: Slot) -> Callable[[torch.Tensor], torch.Tensor]:
-        spec = self._values[piece.value]
-        if piece == source or spec.dim is None:
-            return lambda tensor: tensor
-        per_example = spec.shape[spec.dim] // spec.examples
-        start, length = (piece.first - source.first) * per_example, piece.count * per_example
-        return partial(torch.narrow, dim=spec.dim, start=start, length=length)
+    def _narrowed(self, source: Slot, region: Region) -> Narrow:
+        """Gives the part of a slot's tensor that has a region."""
+        whole = self._values[source.value].region(source)
+        cuts = [
+            (dim, first, length)
+            for dim, (first, length) in enumerate(inside(region, whole))
+            if length != whole[dim][1] - whole[dim][0]
+        ]
 
+        def narrow(tensor: torch.Tensor) -> torch.Tensor:
+            for dim, first, length in cuts:
+                tensor = tensor.narrow(dim, first, length)
+            return tensor
 
-def _overlap(target: Slot, source: Slot) -> Slot:
-    first, end = max(target.first, source.first), min(target.end, source.end)
-    return Slot(value=target.value, first=first, count=end - first)
+        return narrow
 
 
 def _dtype(name: str) -> torch.dtype:

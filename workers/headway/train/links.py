@@ -34,9 +34,12 @@ class Links:
         self.world, self._rank = world, rank
         self._timeout = timedelta(seconds=timeout_s)
         self._blocks = blocks
-        dist.init_process_group("gloo", store=store, rank=rank, world_size=world, timeout=self._timeout)
-        self._groups = {ranks: dist.new_group(list(ranks), timeout=self._timeout) for ranks in groups}
-        self._rows = {ranks: dist.new_group(list(ranks), timeout=self._timeout) for ranks in rows}
+        try:
+            dist.init_process_group("gloo", store=store, rank=rank, world_size=world, timeout=self._timeout)
+            self._groups = {ranks: dist.new_group(list(ranks), timeout=self._timeout) for ranks in groups}
+            self._rows = {ranks: dist.new_group(list(ranks), timeout=self._timeout) for ranks in rows}
+        except RuntimeError as error:
+            raise UnavailableError(f"Rank {rank} did not meet the others: {error}") from error
 
     def send(self, tensor: torch.Tensor, peer: int, tag: int) -> "Transfer":
         return self._begun(dist.isend(tensor, peer, tag=tag), tensor, peer)

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 import torch
 
-from headway.core.execution.execution import Execution, StageSpec
+from headway.core.execution.execution import ActionKind, Execution, StageSpec
 from headway.core.execution.tiles import Move, MoveKind, moves
 from headway.core.sharding_spec import ShardingSpec
 from headway.train.links import Links
@@ -79,9 +79,12 @@ class Team:
 
 
 def all_rows(execution: Execution) -> list[tuple[int, ...]]:
-    """The sets of ranks that move values along an axis, in an order that is the same everywhere."""
+    """The sets of ranks that move values along an axis, or gather what they are sent, in an order that is the same
+    everywhere."""
     stages = [stage for stage in execution.stages if stage.sharding is not None]
-    return sorted({row for stage in stages for rank in stage.ranks for row in _rows(stage, rank)})
+    rows = {row for stage in stages for rank in stage.ranks for row in _rows(stage, rank)}
+    gathering = {a.ranks for each in execution.ranks for a in each.actions if a.kind is ActionKind.GATHER}
+    return sorted(rows | gathering)
 
 
 def teams_of(execution: Execution, rank: int, links: Links) -> dict[int, Team]:

@@ -193,16 +193,17 @@ class Trainer:
     def _trace(self, step: int, timed: TimedParts, done: "_Done", times: ExecutionTimes) -> None:
         actions = self._setup.execution.ranks[self._rank].actions
         places = [at for at, action in enumerate(actions) if action.kind in RUNS]
+        zero_s = time.time() - time.monotonic()  # machines have their monotonic clocks each from its own start on
+        runs = [(at, start_s, end_s) for at, (_, start_s, end_s) in zip(places, timed.runs, strict=True)]
         spans = [
-            Span(rank=self._rank, at=at, start_s=start_s, end_s=end_s)
-            for at, (_, start_s, end_s) in zip(places, timed.runs, strict=True)
+            Span(rank=self._rank, at=at, start_s=zero_s + start_s, end_s=zero_s + end_s)
+            for at, start_s, end_s in [*runs, (len(actions) - 1, done.update_s, done.ended_s)]
         ]
-        spans.append(Span(rank=self._rank, at=len(actions) - 1, start_s=done.update_s, end_s=done.ended_s))
         trace = RankTrace(
             rank=self._rank,
             step=step,
-            began_s=done.began_s,
-            ended_s=done.ended_s,
+            began_s=zero_s + done.began_s,
+            ended_s=zero_s + done.ended_s,
             spans=tuple(spans),
             times=times,
         )

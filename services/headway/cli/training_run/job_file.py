@@ -10,13 +10,15 @@ from headway.core.checkpoint_names import check_trainable
 from headway.core.codec import from_document
 from headway.core.errors import HeadwayError, InvalidArgumentError
 from headway.core.execution.orders import METHODS
-from headway.core.training_job import TrainingJob
+from headway.core.training_job import DataSettings, TrainingJob
 from headway.store.checkpoint import read_spec
 
 
 def read_training_job(path: Path) -> TrainingJob:
-    """Reads a job, the path of a model's directory made absolute; InvalidArgumentError names the file and the field
-    that is at fault, and FailedPreconditionError says why a model is not trained from its directory.
+    """Reads a job, the paths of its data and of a model's directory made absolute, as ranks may run elsewhere.
+
+    InvalidArgumentError names the file and the field that is at fault, and FailedPreconditionError says why a model is
+    not trained from its directory.
     """
     try:
         document = yaml.safe_load(read_bytes(path))
@@ -31,8 +33,22 @@ def read_training_job(path: Path) -> TrainingJob:
         raise InvalidArgumentError(
             f"{path}: schedule is '{job.schedule}'.", hint=f"Known are {', '.join(METHODS)}.", field="schedule"
         )
+    job = _with_absolute_paths(job)
     directory = Path(job.model)
     if not directory.is_dir():
         return job
     check_trainable(read_spec(directory), seq=job.seq)
     return replace(job, model=str(directory.resolve()))
+
+
+def _with_absolute_paths(job: TrainingJob) -> TrainingJob:
+    """With the files of its data as they are found from anywhere."""
+    validation = job.validation
+    if validation is not None:
+        validation = replace(validation, data=_found_anywhere(validation.data))
+    return replace(job, data=_found_anywhere(job.data), validation=validation)
+
+
+def _found_anywhere(data: DataSettings) -> DataSettings:
+    tensors, tokens = (str(Path(path).resolve()) if path else "" for path in (data.tensors, data.tokens))
+    return replace(data, tensors=tensors, tokens=tokens)

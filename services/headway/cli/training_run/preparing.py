@@ -35,10 +35,11 @@ _CAPTURE_BATCH = 2
 _DEVICE = "CPU"
 _CLUSTER = """\
 device: {device}
-num_nodes: 1
-devices_per_node: {workers}
+num_nodes: {nodes}
+devices_per_node: {per_node}
 memory_per_device: {memory} MiB
 link: loopback
+network: Ethernet 10
 """
 
 
@@ -145,11 +146,12 @@ async def _plan(job: TrainingJob, *, deadline_s: float, state_dir: Path | None) 
 
 
 async def _search(job: TrainingJob, *, deadline_s: float, state_dir: Path | None) -> TrainingPlan:
-    """A plan for processes of this machine, which share its memory."""
+    """A plan for processes of this machine, which share its memory, or for machines like it that have one each."""
+    nodes, per_node = (job.workers, 1) if job.ray else (1, job.workers)
     with TemporaryDirectory() as directory:
         cluster = Path(directory) / "cluster.yaml"
-        memory = psutil.virtual_memory().total // job.workers
-        cluster.write_text(_CLUSTER.format(device=_DEVICE, workers=job.workers, memory=memory // 1024**2))
+        memory = psutil.virtual_memory().total // per_node // 1024**2
+        cluster.write_text(_CLUSTER.format(device=_DEVICE, nodes=nodes, per_node=per_node, memory=memory))
         options = TrainOptions(
             model=job.model,
             cluster=str(cluster),

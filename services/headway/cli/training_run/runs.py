@@ -77,7 +77,7 @@ def find_run(run_id: str | None, state_dir: Path | None) -> RunState:
 
 
 def _base(state_dir: Path | None) -> Path:
-    return (state_dir or default_state_dir()) / _DIRECTORY
+    return (state_dir or default_state_dir()).resolve() / _DIRECTORY
 
 
 def _state(directory: Path) -> RunState:

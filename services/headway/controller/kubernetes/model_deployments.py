@@ -126,13 +126,18 @@ class ModelDeployments:
                 await self._report(resource, admission.plan, changes)
 
     def _given(self, resources: Sequence[ModelResource]) -> object:
-        """What a plan is made of: the resources, and the workers that the desired plan does not know; a proposal also
-        of the plan that it would replace."""
+        """What a plan is made of: the resources, the workers that the desired plan does not know, and those that it has
+        and is not to have; a proposal also of the plan that it would replace."""
         plan = self._service.desired_plan
         known = set() if plan is None else {worker.worker_id for worker in plan.workers}
         present = {worker.worker_id for worker in self._service.present_workers()}
         replaced = plan.plan_id if plan is not None and self._proposals.waiting else ""
-        return present - known, replaced, [(each.uid, each.generation, each.approved) for each in resources]
+        return (
+            present - known,
+            known & self._service.retired,
+            replaced,
+            [(each.uid, each.generation, each.approved) for each in resources],
+        )
 
     async def _read(
         self, resources: Sequence[ModelResource]

@@ -3,10 +3,13 @@
 A fault names the rank and the number of the action in its list.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 
 from headway.core.execution.execution import RUNS, Action, ActionKind, Execution, Slot, StageSpec
+from headway.core.execution.regions import is_covered, lengths, overlap
+from headway.core.execution.slots import SlotFinder
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,6 +36,7 @@ def certify(execution: Execution, *, memory_bytes: int | None = None, trains: bo
     replays = [_Replay(execution, number) for number in range(len(execution.ranks))]
     faults = [fault for replay in replays for fault in replay.run()]
     faults += _matching(execution)
+    faults += _gathering(execution)
     faults += _coverage(execution, RUNS if trains else (ActionKind.FORWARD,))
     faults += _additions(execution) if trains else ()
     if not faults:
@@ -60,13 +64,29 @@ def _structure(execution: Execution) -> Iterator[str]:
                 yield f"{where}: {execution.action_text(action)} is no work of this rank."
         elif any(slot.value not in known for slot in action.slots):
             yield f"{where}: {action} names a value that no part makes."
-        elif action.kind in (ActionKind.SEND, ActionKind.RECV) and not 0 <= action.peer < len(execution.ranks):
-            yield f"{where}: {action}, which there is not."
-        elif len(action.slots) < _LEAST_SLOTS.get(action.kind, 0):
-            yield f"{where}: {action.kind.upper()} names too few slots."
+        elif any(slot.tile and len(slot.tile) != len(known[slot.value].shape) for slot in action.slots):
+            yield f"{where}: {action} names a part with other dims than its value."
+        else:
+            yield from (f"{where}: {why}." for why in _malformed(action, len(execution.ranks)))
 
 
-_LEAST_SLOTS = {ActionKind.SEND: 2, ActionKind.RECV: 1, ActionKind.JOIN: 2, ActionKind.FREE: 1}
+def _malformed(action: Action, num_ranks: int) -> Iterator[str]:
+    """What an action that names known values lacks."""
+    if action.kind in (ActionKind.SEND, ActionKind.RECV) and not 0 <= action.peer < num_ranks:
+        yield f"{action}, which there is not"
+    if len(action.slots) < _LEAST_SLOTS.get(action.kind, 0):
+        yield f"{action.kind.upper()} names too few slots"
+    if action.kind is ActionKind.GATHER and len(action.slots) != 1 + len(action.ranks):
+        yield f"{action} does not name one part of each rank"
+
+
+_LEAST_SLOTS = {
+    ActionKind.SEND: 2,
+    ActionKind.RECV: 1,
+    ActionKind.JOIN: 2,
+    ActionKind.GATHER: 2,
+    ActionKind.FREE: 1,
+}
 
 
 def _actions(execution: Execution) -> Iterator[tuple[int, int, Action]]:
@@ -87,17 +107,17 @@ class _Replay:
     def run(self) -> list[str]:
         faults = []
         execution = self.execution
-        specs = execution.values_by_number()
+        slots = SlotFinder.of(execution)
         fixed = sum(stage.state_bytes for stage in execution.stages if self.rank in stage.ranks)
         self.peak_bytes = fixed
         for at, action in enumerate(execution.ranks[self.rank].actions):
             text = f"rank {self.rank}, action {at} ({execution.action_text(action)})"
-            reads, writes = _touched(execution, action)
+            reads, writes = slots.reads(self.rank, action), slots.makes(self.rank, action)
             faults += [f"{text}: {slot} is not there." for slot in reads if slot not in self.held]
             faults += [f"{text}: {slot} is there already." for slot in writes if slot in self.held]
-            faults += [f"{text}: {why}." for why in self._wrong(action)]
+            faults += [f"{text}: {why}." for why in self._wrong(slots, action)]
             for slot in writes:
-                self.held[slot] = specs[slot.value].num_bytes(slot.count)
+                self.held[slot] = slots.values[slot.value].num_bytes(slot)
             workspace = execution.parts[action.part].workspace_bytes if action.kind in RUNS else 0
             self.peak_bytes = max(self.peak_bytes, fixed + sum(self.held.values()) + workspace)
             if action.kind is ActionKind.FREE:
@@ -111,45 +131,49 @@ class _Replay:
             faults.append(f"rank {self.rank} does not end with its one UPDATE.")
         return faults
 
-    def _wrong(self, action: Action) -> Iterator[str]:
+    def _wrong(self, slots: SlotFinder, action: Action) -> Iterator[str]:
         """What an action of its kind may not be."""
-        spec = self.execution.values_by_number().get(action.slots[0].value) if action.slots else None
         if action.kind in (ActionKind.SEND, ActionKind.RECV):
-            assert spec is not None
             if action.peer == self.rank:
                 yield "a rank sends itself nothing"
-            want = spec.shape_of(action.slots[0].count)
+            spec = slots.values[action.slots[0].value]
+            want = lengths(spec.region(action.slots[0]))
             if (action.shape, action.dtype) != (want, spec.dtype):
                 yield f"it is {list(want)} of {spec.dtype}, not {list(action.shape)} of {action.dtype}"
-        if action.kind is ActionKind.SEND and not action.slots[1].holds(action.slots[0]):
+        if action.kind is ActionKind.SEND and not _have(slots, action.slots[0], action.slots[1:]):
             yield f"{action.slots[1]} has not all of it"
-        if action.kind is ActionKind.JOIN:
-            wanted, *sources = action.slots
-            end = wanted.first
-            for source in sorted(sources):
-                end = source.end if source.value == wanted.value and source.first <= end else end
-            if end < wanted.end:
-                yield "its sources have not all of it"
-        if action.kind is ActionKind.REDUCE and self.rank not in action.ranks:
+        if action.kind is ActionKind.JOIN and not _have(slots, action.slots[0], action.slots[1:]):
+            yield "its sources have not all of it"
+        if action.kind in (ActionKind.REDUCE, ActionKind.GATHER) and self.rank not in action.ranks:
             yield "this rank is not among them"
+        if action.kind is ActionKind.GATHER:
+            yield from _wrong_parts(slots, action)
 
 
-def _touched(execution: Execution, action: Action) -> tuple[Sequence[Slot], Sequence[Slot]]:
-    """The slots that an action reads, and those that it makes."""
-    match action.kind:
-        case ActionKind.RECV:
-            return (), action.slots
-        case ActionKind.SEND:
-            return action.slots[1:], ()
-        case ActionKind.JOIN:
-            return action.slots[1:], action.slots[:1]
-        case ActionKind.FREE:
-            return action.slots, ()
-        case ActionKind.REDUCE | ActionKind.UPDATE:
-            return (), ()
-    part = execution.parts[action.part]
-    own = [Slot(value=value, first=action.first, count=action.count) for value in (*part.reads, *part.writes)]
-    return own[: len(part.reads)], own[len(part.reads) :]
+def _have(slots: SlotFinder, wanted: Slot, sources: Sequence[Slot]) -> bool:
+    """Whether some slots have all of one between them. Of a value without examples only those of the same ones do."""
+    spec = slots.values[wanted.value]
+    alike = [slot for slot in sources if slot.value == wanted.value]
+    if spec.dim is None:
+        alike = [slot for slot in alike if (slot.first, slot.count) == (wanted.first, wanted.count)]
+    return is_covered(spec.region(wanted), [spec.region(slot) for slot in alike])
+
+
+def _wrong_parts(slots: SlotFinder, action: Action) -> Iterator[str]:
+    wanted, *parts = action.slots
+    if not _have(slots, wanted, parts):
+        yield "its parts are not all of it"
+    spec = slots.values[wanted.value]
+    regions = [spec.region(slot) for slot in parts]
+    if len({lengths(region) for region in regions}) > 1:
+        yield "its parts are not equal"
+    if any(overlap(a, b) for at, a in enumerate(regions) for b in regions[:at]):
+        yield "two ranks have the same of it"
+    whole = spec.region(wanted)
+    if sum(own != all_of for region in regions[:1] for own, all_of in zip(region, whole, strict=True)) > 1:
+        yield "its parts are cut along several dims"
+    if sorted(regions) != regions:
+        yield "its parts are not in order"
 
 
 def _matching(execution: Execution) -> Iterator[str]:
@@ -171,6 +195,18 @@ def _matching(execution: Execution) -> Iterator[str]:
         for rank, own in zip(ranks, lists, strict=True):
             if own != lists[0]:
                 yield f"rank {rank} does not add up the same gradients as rank {ranks[0]}, in the same order."
+
+
+def _gathering(execution: Execution) -> Iterator[str]:
+    """Ranks gather the same values together, in one order."""
+    gathers: dict[tuple[int, ...], dict[int, list[tuple[Slot, ...]]]] = {}
+    for rank, _, action in _actions(execution):
+        if action.kind is ActionKind.GATHER:
+            gathers.setdefault(action.ranks, {}).setdefault(rank, []).append(action.slots)
+    for ranks, by_rank in sorted(gathers.items()):
+        for rank in ranks:
+            if by_rank.get(rank) != by_rank.get(ranks[0]):
+                yield f"rank {rank} does not gather the same values as rank {ranks[0]}, in the same order."
 
 
 def _unlike(
@@ -244,7 +280,8 @@ def _tile(stage: StageSpec, name: str, rank: int) -> tuple[int, ...]:
 
 def _stuck(execution: Execution) -> Iterator[str]:
     """Runs all lists at once: a send waits for nobody, what reads a slot waits until it was sent, the ranks of a team
-    wait for each other in every run, and all ranks of an addition before they change parameters."""
+    wait for each other in every run, those of a gather in it, and all ranks of an addition before they change
+    parameters."""
     meeting = _Meeting(execution)
     place = [0] * len(execution.ranks)
     is_moving = True
@@ -269,20 +306,29 @@ class _Meeting:
     sent: set[tuple[int, int, Slot]] = field(default_factory=set)
     incoming: dict[tuple[int, Slot], int] = field(default_factory=dict)
     added: dict[tuple[tuple[int, ...], tuple[str, ...]], set[int]] = field(default_factory=dict)
-    gathered: dict[tuple[int, int], set[int]] = field(default_factory=dict)
+    gathered: dict[Hashable, set[int]] = field(default_factory=dict)
+
+    @cached_property
+    def slots(self) -> SlotFinder:
+        return SlotFinder.of(self.execution)
 
     def may(self, rank: int, action: Action) -> bool:
-        for slot in _touched(self.execution, action)[0]:
+        for slot in self.slots.reads(rank, action):
             source = self.incoming.get((rank, slot))
             if source is not None and (source, rank, slot) not in self.sent:
                 return False
         if action.kind in RUNS:
             team = self.execution.stages[self.execution.parts[action.part].stage].team(rank)
-            there = self.gathered.setdefault((action.part, action.first), set())
-            there.add(rank)
-            return there.issuperset(team)
+            return self._are_there(rank, (action.part, action.first), team)
+        if action.kind is ActionKind.GATHER:
+            return self._are_there(rank, (action.slots[0], action.ranks), action.ranks)
         own = (there for (ranks, _), there in self.added.items() if rank in ranks and set(ranks) - there)
         return action.kind is not ActionKind.UPDATE or not any(True for _ in own)
+
+    def _are_there(self, rank: int, what: Hashable, ranks: Sequence[int]) -> bool:
+        there = self.gathered.setdefault(what, set())
+        there.add(rank)
+        return there.issuperset(ranks)
 
     def do(self, rank: int, action: Action) -> None:
         if action.kind is ActionKind.SEND:

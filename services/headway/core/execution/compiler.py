@@ -6,9 +6,10 @@ order; a slot is freed behind the last action that reads it.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from headway.core.errors import InvalidArgumentError
+from headway.core.execution.crossing import Crossing, Piece, Share, Tile
 from headway.core.execution.execution import (
     Action,
     ActionKind,
@@ -21,7 +22,9 @@ from headway.core.execution.execution import (
 )
 from headway.core.execution.frees import with_frees
 from headway.core.execution.orders import Order
+from headway.core.execution.regions import lengths
 from headway.core.execution.sharded import cut_slots, step_parts
+from headway.core.execution.slots import SlotFinder
 from headway.core.execution.specs import parameter_holders, part_specs, shared_updates, value_specs, with_state
 from headway.core.program import Program
 
@@ -37,15 +40,6 @@ class _Run:
     first: int
     count: int
     rank: int
-
-
-@dataclass(frozen=True, slots=True)
-class _Transfer:
-    """A piece of what a run made, for another rank."""
-
-    piece: Slot
-    source: Slot
-    target: int
 
 
 def compile_execution(
@@ -80,7 +74,10 @@ def compile_execution(
     parts = part_specs(cuts, stages, len(program.inputs))
     cut = {number: parts for count in cuts for number, parts in cut_slots(cuts[count], programs[count]).items()}
     values = value_specs(programs, parts, cut)
-    filled = with_state(stages, cuts[count], program, optimizer=optimizer)
+    filled = tuple(
+        replace(stage, tiles=cuts[stage.examples].tiles.get(number, ()))
+        for number, stage in enumerate(with_state(stages, cuts[count], program, optimizer=optimizer))
+    )
     lists = _Lists(batch=batch, stages=filled, values=values, parts=parts, orders=orders)
     return Execution(
         batch=batch,
@@ -118,8 +115,14 @@ class _Lists:
     orders: Sequence[Order]
     made: dict[int, list[Action]] = field(default_factory=dict)
     makers: dict[int, int] = field(default_factory=dict)
-    transfers: dict[tuple[int, int, int], list[_Transfer]] = field(default_factory=dict)
-    joins: dict[_Run, list[tuple[Slot, ...]]] = field(default_factory=dict)
+    transfers: dict[tuple[int, int, int], list[tuple[Piece, int]]] = field(default_factory=dict)
+    """By part, first example and rank of a run that makes something, the pieces that others get, with their ranks."""
+    puts: dict[_Run, list[Action]] = field(default_factory=dict)
+    """Before each run what it puts together."""
+    there: set[tuple[int, Slot]] = field(default_factory=set)
+    """What each rank is sent or puts together."""
+    crossing: Crossing = field(default_factory=Crossing)
+    shares: dict[tuple[Slot, tuple[int, ...]], list[Share]] = field(default_factory=dict)
     needs: dict[_Run, set[tuple[int, int, int]]] = field(default_factory=dict)
 
     def make(self) -> tuple[RankList, ...]:
@@ -134,8 +137,9 @@ class _Lists:
             for action in reductions.get(run, ()):
                 for rank in action.ranks:
                     self.made[rank].append(action)
+        slots = SlotFinder(stages=self.stages, parts=self.parts, values=self.values)
         for rank, actions in self.made.items():
-            self.made[rank] = [*with_frees(actions, self.parts), Action(kind=ActionKind.UPDATE)]
+            self.made[rank] = [*with_frees(actions, rank, slots), Action(kind=ActionKind.UPDATE)]
         return tuple(RankList(rank=rank, actions=tuple(actions)) for rank, actions in sorted(self.made.items()))
 
     def _runs(self, rank: int) -> Iterator[_Run]:
@@ -167,56 +171,57 @@ class _Lists:
 
     def _find_needs(self, runs: Mapping[int, Sequence[_Run]]) -> None:
         """What each run waits for, what other ranks send it, and what it puts together."""
-        there: set[tuple[int, Slot]] = set()
         for rank, own in runs.items():
             for run in own:
+                stage = self.stages[self.parts[run.part].stage]
                 needs = self.needs.setdefault(run, set())
                 for value in self.parts[run.part].reads:
-                    slot = Slot(value=value, first=run.first, count=run.count)
-                    sources = list(self._sources(slot, run))
-                    needs.update((self.makers[value], source.first, owner) for source, owner in sources)
-                    if (rank, slot) not in there:
-                        there.add((rank, slot))
-                        self._bring(run, slot, sources)
+                    spec = self.values[value]
+                    slot = stage.slot(spec, rank, run.first, run.count)
+                    team = stage.team(rank)
+                    group = tuple(each for each in team if stage.slot(spec, each, run.first, run.count) == slot)
+                    shares = self._shares(spec, slot, group)
+                    pieces = [piece for share in shares for piece in share.pieces]
+                    needs.update((self.makers[value], piece.source.first, piece.owner) for piece in pieces)
+                    if (rank, slot) not in self.there:
+                        self._bring(run, slot, group, shares)
+                        self.there.add((rank, slot))
 
-    def _bring(self, run: _Run, slot: Slot, sources: Sequence[tuple[Slot, int]]) -> None:
-        if sources == [(slot, run.rank)]:
-            return
-        parts = []
-        for source, owner in sources:
-            first, end = max(slot.first, source.first), min(slot.end, source.end)
-            piece = Slot(value=slot.value, first=first, count=end - first)
-            if piece != slot or piece != source:
-                self._check_cut(piece)
-            parts.append(source if owner == run.rank else piece)
-            if owner != run.rank:
-                outgoing = self.transfers.setdefault((self.makers[slot.value], source.first, owner), [])
-                transfer = _Transfer(piece, source, run.rank)
-                if transfer not in outgoing:
-                    outgoing.append(transfer)
-        if parts != [slot]:
-            self.joins.setdefault(run, []).append((slot, *parts))
+    def _shares(self, spec: ValueSpec, slot: Slot, group: tuple[int, ...]) -> list[Share]:
+        if (slot, group) not in self.shares:
+            tiles = list(self._tiles(spec, slot))
+            self.shares[slot, group] = self.crossing.shares(spec, slot, group, tiles)
+        return self.shares[slot, group]
 
-    def _sources(self, slot: Slot, run: _Run) -> Iterator[tuple[Slot, int]]:
-        """The slots that makers of a value fill of these examples, with their ranks: where several have it the reader's
-        own, or one that not all readers ask."""
-        member = self.stages[self.parts[run.part].stage].member(run.rank)
-        stage = self.stages[self.parts[self.makers[slot.value]].stage]
-        for tile in range(slot.first // stage.examples, -(-slot.end // stage.examples)):
-            made = Slot(value=slot.value, first=tile * stage.examples, count=stage.examples)
-            first = tile % stage.num_replicas * stage.team_size
-            team = stage.ranks[first : first + stage.team_size]
-            yield made, run.rank if run.rank in team else team[member % len(team)]
+    def _bring(self, run: _Run, slot: Slot, group: tuple[int, ...], shares: Sequence[Share]) -> None:
+        """Notes what a rank is sent of a slot, and how the slot is made of it."""
+        own = shares[group.index(run.rank)]
+        for piece in own.pieces:
+            if piece.owner != run.rank and (run.rank, piece.slot) not in self.there:
+                self.there.add((run.rank, piece.slot))
+                maker = self.makers[slot.value], piece.source.first, piece.owner
+                self.transfers.setdefault(maker, []).append((piece, run.rank))
+        puts = self.puts.setdefault(run, [])
+        pieces = tuple(piece.slot for piece in own.pieces)
+        if pieces != (own.slot,) and (run.rank, own.slot) not in self.there:
+            self.there.add((run.rank, own.slot))
+            puts.append(Action(kind=ActionKind.JOIN, slots=(own.slot, *pieces)))
+        if own.slot != slot:
+            parts = tuple(share.slot for share in shares)
+            puts.append(Action(kind=ActionKind.GATHER, slots=(slot, *parts), ranks=group))
 
-    def _check_cut(self, piece: Slot) -> None:
-        spec = self.values[piece.value]
-        if spec.dim is None:
-            raise InvalidArgumentError(
-                f"The result of {spec.name} crosses between stages that want different examples of it, and has none "
-                "along any of its dims.",
-                hint="Give these stages micro-batches and ranks of one number.",
-                field="plan",
-            )
+    def _tiles(self, spec: ValueSpec, wanted: Slot) -> Iterator[Tile]:
+        """The slots that makers of a value fill of these examples."""
+        stage = self.stages[self.parts[self.makers[wanted.value]].stage]
+        for run in range(wanted.first // stage.examples, -(-wanted.end // stage.examples)):
+            first = run * stage.examples
+            if spec.dim is None and (first, stage.examples) != (wanted.first, wanted.count):
+                raise _uncut(spec)
+            at = run % stage.num_replicas * stage.team_size
+            holders: dict[Slot, list[int]] = {}
+            for rank in stage.ranks[at : at + stage.team_size]:
+                holders.setdefault(stage.slot(spec, rank, first, stage.examples), []).append(rank)
+            yield from (Tile(slot, tuple(ranks)) for slot, ranks in holders.items())
 
     def _in_order(self, runs: Mapping[int, Sequence[_Run]]) -> list[_Run]:
         """All runs by their end, where each part takes about as long as any other of its kind."""
@@ -247,23 +252,20 @@ class _Lists:
 
     def _emit(self, run: _Run) -> None:
         own = self.made[run.rank]
-        own.extend(Action(kind=ActionKind.JOIN, slots=slots) for slots in self.joins.get(run, ()))
+        own.extend(self.puts.get(run, ()))
         own.append(Action(kind=self.parts[run.part].kind, part=run.part, first=run.first, count=run.count))
-        for each in self.transfers.get((run.part, run.first, run.rank), ()):
-            spec = self.values[each.piece.value]
-            shape = spec.shape_of(each.piece.count)
-            own.append(
-                Action(
-                    kind=ActionKind.SEND,
-                    slots=(each.piece, each.source),
-                    peer=each.target,
-                    shape=shape,
-                    dtype=spec.dtype,
-                )
+        for piece, target in self.transfers.get((run.part, run.first, run.rank), ()):
+            spec = self.values[piece.slot.value]
+            received = Action(
+                kind=ActionKind.RECV,
+                slots=(piece.slot,),
+                peer=run.rank,
+                shape=lengths(spec.region(piece.slot)),
+                dtype=spec.dtype,
             )
-            self.made[each.target].append(
-                Action(kind=ActionKind.RECV, slots=(each.piece,), peer=run.rank, shape=shape, dtype=spec.dtype)
-            )
+            self.made[target].append(received)
+            sent = replace(received, kind=ActionKind.SEND, slots=(piece.slot, piece.source), peer=target)
+            own.append(sent)
 
     def _reductions(self, runs: Mapping[int, Sequence[_Run]]) -> dict[_Run, list[Action]]:
         """Of parameters on several ranks, behind the last run that gives their gradient."""
@@ -279,3 +281,12 @@ class _Lists:
             action = Action(kind=ActionKind.REDUCE, parameters=tuple(names), ranks=group, shards=shards)
             found.setdefault(run, []).append(action)
         return found
+
+
+def _uncut(spec: ValueSpec) -> InvalidArgumentError:
+    return InvalidArgumentError(
+        f"The result of {spec.name} crosses between stages that want different examples of it, and has none along any "
+        "of its dims.",
+        hint="Give these stages micro-batches and ranks of one number.",
+        field="plan",
+    )

@@ -4,11 +4,12 @@ A stage's work on some of the batch's examples is a run of one of its parts. Wha
 a value of the captured program, for a range of examples.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from math import prod
 
-from headway.core.execution.sharding import StageSharding
+from headway.core.execution.regions import Region, lengths
+from headway.core.execution.sharding import SlotTile, StageSharding
 from headway.core.graph import dtype_bytes
 
 
@@ -27,7 +28,9 @@ class ActionKind(StrEnum):
     SEND = "send"
     """Begins to send a slot, or the part of one that the receiver wants."""
     JOIN = "join"
-    """Makes a slot of others that have its examples between them."""
+    """Makes a slot of others that have all of it between them."""
+    GATHER = "gather"
+    """Ranks that want the same make it of the equal parts that each of them has."""
     FREE = "free"
     REDUCE = "reduce"
     """Begins to add up gradients over all ranks that hold the parameters; where they share the update, each rank gets
@@ -41,21 +44,25 @@ RUNS = (ActionKind.FORWARD, ActionKind.RECOMPUTE, ActionKind.BACKWARD, ActionKin
 
 @dataclass(frozen=True, slots=True, kw_only=True, order=True)
 class Slot:
-    """A value of the program for the batch's examples from `first` on, `count` of them."""
+    """A value of the program for the batch's examples from `first` on, `count` of them, or a part of it.
+
+    Attributes:
+        tile: the part, in elements of the value for the whole batch; of values that are not known to have examples, in
+            elements of what these examples have. Empty for all of it.
+    """
 
     value: int
     first: int
     count: int
+    tile: Region = ()
 
     @property
     def end(self) -> int:
         return self.first + self.count
 
-    def holds(self, other: "Slot") -> bool:
-        return self.value == other.value and self.first <= other.first and other.end <= self.end
-
     def __str__(self) -> str:
-        return f"value {self.value} of examples {self.first} to {self.end - 1}"
+        part = " x ".join(f"{first}:{end}" for first, end in self.tile)
+        return f"value {self.value}{f' [{part}]' if part else ''} of examples {self.first} to {self.end - 1}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,11 +71,11 @@ class Action:
     part: of a run, its place in the execution's parts.
     first, count: of a run, its examples.
     slots: of RECV the one to fill; of SEND what is sent, and the slot that has it; of JOIN the one to make, then its
-        sources; of FREE those that are given up.
+        sources; of GATHER the one to make, then the part of each rank; of FREE those that are given up.
     peer: of RECV and SEND the other rank.
     shape, dtype: of RECV and SEND, what travels.
     parameters: of REDUCE.
-    ranks: of REDUCE, all that take part.
+    ranks: of REDUCE and GATHER, all that take part.
     shards: of REDUCE, whether each of them changes a part of the parameters (ZeRO stage 1).
     """
 
@@ -90,7 +97,7 @@ class Action:
                 return f"RECV {self.slots[0]} from rank {self.peer}"
             case ActionKind.SEND:
                 return f"SEND {self.slots[0]} to rank {self.peer}"
-            case ActionKind.JOIN | ActionKind.FREE:
+            case ActionKind.JOIN | ActionKind.GATHER | ActionKind.FREE:
                 return f"{self.kind.upper()} {self.slots[0]}"
             case ActionKind.REDUCE:
                 shared = ", each a part" if self.shards else ""
@@ -108,7 +115,7 @@ class ValueSpec:
     shape: for `examples` examples.
     stride: elements between neighbours along each dim, as the operator makes it.
     dim: along which it has its examples; None where it is not known to have any.
-    parts: into which the ranks of a team cut it; 1 where each has all of it.
+    parts: into which the ranks of a team cut it, where only they hold it; 1 where each has all of it.
     """
 
     number: int
@@ -127,9 +134,19 @@ class ValueSpec:
         per_example = self.shape[self.dim] // self.examples
         return (*self.shape[: self.dim], per_example * count, *self.shape[self.dim + 1 :])
 
-    def num_bytes(self, count: int) -> int:
-        """Of what one rank has of it."""
-        return prod(self.shape_of(count)) * dtype_bytes(self.dtype) // self.parts
+    def region(self, slot: Slot) -> Region:
+        """Where a slot is in the value; see `Slot.tile`."""
+        if slot.tile:
+            return slot.tile
+        found = [(0, size) for size in self.shape_of(slot.count)]
+        if self.dim is not None:
+            first = self.shape[self.dim] // self.examples * slot.first
+            found[self.dim] = first, first + found[self.dim][1]
+        return tuple(found)
+
+    def num_bytes(self, slot: Slot) -> int:
+        """Of what one rank has of a slot."""
+        return prod(lengths(self.region(slot))) * dtype_bytes(self.dtype) // (1 if slot.tile else self.parts)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -165,6 +182,7 @@ class StageSpec:
         parameters: that it reads, by name.
         state_bytes: of its parameters, their gradients and the optimizer's state, on each rank.
         sharding: how the ranks that compute a run together share its operators; None where each computes by itself.
+        tiles: how they hold values that they have of other stages or other stages of them, where not whole.
     """
 
     forward: tuple[str, ...]
@@ -176,6 +194,7 @@ class StageSpec:
     parameters: tuple[str, ...] = ()
     state_bytes: int = 0
     sharding: StageSharding | None = None
+    tiles: tuple[SlotTile, ...] = ()
 
     @property
     def team_size(self) -> int:
@@ -202,6 +221,15 @@ class StageSpec:
     def member(self, rank: int) -> int:
         """Its place in its team."""
         return self.ranks.index(rank) % self.team_size
+
+    def slot(self, value: ValueSpec, rank: int, first: int, count: int) -> Slot:
+        """What a rank has of a value for the examples of a run."""
+        whole = Slot(value=value.number, first=first, count=count)
+        spec = next((each.spec for each in self.tiles if each.value == value.number), None)
+        if spec is None:
+            return whole
+        assert self.sharding is not None, "tiles are those of a mesh"
+        return replace(whole, tile=self.sharding.part_of(value.region(whole), spec, self.member(rank)))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,13 +8,15 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from headway.core.execution.execution import Action, ActionKind, Execution, RankList, Slot
-from headway.core.execution.frees import slots_of, with_frees
+from headway.core.execution.frees import with_frees
+from headway.core.execution.slots import SlotFinder
 from headway.core.program import Instruction, Program
 
 
 def forward_execution(execution: Execution) -> Execution:
     """The forward passes of all lists, with what they are sent; slots are given up where they were last read."""
-    kept = [_kept(execution, each.actions) for each in execution.ranks]
+    slots = SlotFinder.of(execution)
+    kept = [_kept(slots, each.rank, each.actions) for each in execution.ranks]
     wanted = {
         (action.peer, each.rank, action.slots[0])
         for each, actions in zip(execution.ranks, kept, strict=True)
@@ -28,20 +30,19 @@ def forward_execution(execution: Execution) -> Execution:
             for action in actions
             if action.kind is not ActionKind.SEND or (each.rank, action.peer, action.slots[0]) in wanted
         ]
-        ended = [*with_frees(own, execution.parts), Action(kind=ActionKind.UPDATE)]
+        ended = [*with_frees(own, each.rank, slots), Action(kind=ActionKind.UPDATE)]
         lists.append(RankList(rank=each.rank, actions=tuple(ended)))
     return replace(execution, ranks=tuple(lists))
 
 
-def _kept(execution: Execution, actions: Sequence[Action]) -> list[Action]:
+def _kept(slots: SlotFinder, rank: int, actions: Sequence[Action]) -> list[Action]:
     """Forward passes, what they read of other ranks, and all sends."""
     needed: set[Slot] = set()
     found: list[Action] = []
     for action in reversed(actions):
-        if action.kind is ActionKind.FORWARD:
-            needed.update(slots_of(action, execution.parts[action.part].reads))
-        elif action.kind is ActionKind.JOIN and action.slots[0] in needed:
-            needed.update(action.slots[1:])
+        is_put = action.kind in (ActionKind.JOIN, ActionKind.GATHER) and action.slots[0] in needed
+        if action.kind is ActionKind.FORWARD or is_put:
+            needed.update(slots.reads(rank, action))
         elif action.kind is not ActionKind.SEND and (
             action.kind is not ActionKind.RECV or action.slots[0] not in needed
         ):

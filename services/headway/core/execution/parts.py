@@ -6,11 +6,12 @@ computed that no gradient needs.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 
 from headway.core.errors import InvalidArgumentError
 from headway.core.execution.execution import ActionKind
+from headway.core.execution.sharding import SlotTile
 from headway.core.program import Cut, Program
 
 _SUM = "aten.add.Tensor"
@@ -64,6 +65,7 @@ class StepParts:
     names: of the program's inputs.
     losses, seeds: values of the program; see `Execution`.
     parameters: of each stage, those that its parts read.
+    tiles: by stage, how its ranks hold what stages hand each other, where not whole.
     """
 
     names: tuple[str, ...]
@@ -71,6 +73,7 @@ class StepParts:
     seeds: tuple[int, ...]
     parts: tuple[StagePart, ...]
     parameters: tuple[tuple[str, ...], ...]
+    tiles: Mapping[int, tuple[SlotTile, ...]] = field(default_factory=dict)
 
 
 def cut_stages(program: Program, stages: Sequence[StageOperators], *, splits: bool, num_slices: int = 1) -> StepParts:

@@ -12,7 +12,7 @@ from typing import Any
 
 from headway.core.execution.execution import StageSpec
 from headway.core.execution.parts import StageOperators, StagePart, StepParts, cut_stages
-from headway.core.execution.sharding import StageSharding
+from headway.core.execution.sharding import SlotTile, StageSharding
 from headway.core.execution.shared_operators import GETITEM, Lies, SharedCall, SharedOperators, short_name
 from headway.core.execution.split_rules import SIZED
 from headway.core.execution.strides import dense_stride
@@ -28,19 +28,24 @@ def sharded_parts(step: StepParts, program: Program, shardings: Mapping[int, Sta
 
     Args:
         program: the step that was cut.
-        shardings: by stage. What other stages read of such a stage, and what it reads of them, is whole on each device.
+        shardings: by stage. What other stages read of such a stage lies as its operator made it, and what it reads of
+            them as its own first operator wants it, as far as that cuts whole dims.
     """
     if not shardings:
         return step
     maker = {number: part.stage for part in step.parts for number in part.writes}
     crossing = {n for part in step.parts for n in part.cut.reads if n in maker and maker[n] != part.stage}
-    found = list(step.parts)
+    found, tiles = list(step.parts), {}
     for stage, sharding in shardings.items():
         own = [(at, part) for at, part in enumerate(step.parts) if part.stage == stage]
-        shared = SharedOperators(program, sharding, [part for _, part in own], {*crossing, *step.losses, *step.seeds})
+        whole = {*step.losses, *step.seeds}
+        shared = SharedOperators(program, sharding, [part for _, part in own], whole, crossing - whole)
+        touched = {number for _, part in own for number in (*part.cut.reads, *part.writes)}
+        specs = {number: shared.slot(number).spec for number in sorted(touched & (crossing - whole))}
+        tiles[stage] = tuple(SlotTile(value=n, spec=spec) for n, spec in specs.items() if not spec.is_replicated)
         for at, part in own:
             found[at] = replace(part, cut=_Local(shared, part).cut())
-    return replace(step, parts=tuple(found))
+    return replace(step, parts=tuple(found), tiles=tiles)
 
 
 def step_parts(
@@ -76,12 +81,13 @@ def unshared_operators(program: Program, stages: Sequence[StageSpec], count: int
 
 
 def cut_slots(step: StepParts, program: Program) -> dict[int, int]:
-    """Of the values of slots that ranks have parts of, how many there are."""
+    """Of the values that only the ranks of one stage hold, and have parts of, how many there are."""
+    tiled = {tile.value for tiles in step.tiles.values() for tile in tiles}
     found = {}
     for part in step.parts:
         for result, number in zip(part.cut.program.results, part.writes, strict=False):
             has, whole = part.cut.program.value(result).shape, program.value(number).shape
-            if has != whole:
+            if has != whole and number not in tiled:
                 found[number] = prod(whole) // prod(has)
     return found
 

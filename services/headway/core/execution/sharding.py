@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from math import prod
 
+from headway.core.execution.regions import Region, split
 from headway.core.sharding_spec import ShardingSpec
 
 
@@ -30,6 +31,19 @@ class TensorTile:
     """
 
     tensor: str
+    spec: ShardingSpec
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SlotTile:
+    """How the ranks of a team hold a value that stages hand each other.
+
+    Attributes:
+        value: of the program.
+        spec: cuts of whole dims.
+    """
+
+    value: int
     spec: ShardingSpec
 
 
@@ -70,3 +84,10 @@ class StageSharding:
         axes = self.parameter(name).axes
         pairs = zip(self.coordinates(member), axes, strict=True)
         return tuple(at if shard is not None else 0 for at, shard in pairs)
+
+    def part_of(self, region: Region, spec: ShardingSpec, member: int) -> Region:
+        """Which part of a region a device has; where axes cut one dim, the first of them cuts first."""
+        for at, size, shard in zip(self.coordinates(member), self.mesh, spec.axes, strict=True):
+            if shard is not None:
+                region = split(region, shard.dim, size)[at]
+        return region

@@ -57,12 +57,14 @@ class SharedOperators:
 
     Args:
         kept_whole: values that slots have as wholes.
+        crossing: values that other stages read, and that it reads of them.
     """
 
     program: Program
     sharding: StageSharding
     parts: Sequence[StagePart]
     kept_whole: Collection[int]
+    crossing: Collection[int] = ()
     _calls: dict[int, SharedCall] = field(default_factory=dict)
     _arguments: dict[int, dict[str, Any]] = field(default_factory=dict)
 
@@ -124,7 +126,27 @@ class SharedOperators:
 
     def slot(self, number: int) -> Lies:
         """How a value lies between parts."""
-        return self.whole if number in self.kept_whole else self.lies(number)
+        if number in self.kept_whole:
+            return self.whole
+        lies = self.lies(number)
+        return self._in_ranges(number, lies.spec) if number in self.crossing else lies
+
+    def _in_ranges(self, number: int, spec: ShardingSpec) -> Lies:
+        """The same as far as each device has a range of every dim; whole where that cannot be."""
+        kept = ShardingSpec(tuple(shard if shard is not None and shard.outer == 1 else None for shard in spec.axes))
+        return Lies(kept) if is_possible(self.program.value(number).shape, kept, self.mesh) else self.whole
+
+    @cached_property
+    def _wishes(self) -> dict[str, ShardingSpec]:
+        """By name of a tensor, how the first operator that the plan says to read it reads it."""
+        return {tile.tensor: tile.spec for each in reversed(self.sharding.operators) for tile in reversed(each.reads)}
+
+    def _wished(self, number: int) -> Lies:
+        """How a value of another stage is to come."""
+        name, views = self._base(number)
+        if number not in self.crossing or number in self.kept_whole or views or name not in self._wishes:
+            return self.whole
+        return self._in_ranges(number, self._wishes[name])
 
     def call(self, at: int) -> SharedCall:
         if at not in self._calls:
@@ -147,8 +169,8 @@ class SharedOperators:
         instruction = self.program.instructions[at]
         read = self.program.references(at)
         if at not in self._inside:
-            results = tuple(self.whole for _ in instruction.results)
-            return SharedCall(tuple(self.whole for _ in read), results, self.whole)
+            lies = self._wished(self.num_inputs + at)
+            return SharedCall(tuple(self.whole for _ in read), tuple(lies for _ in instruction.results), lies)
         if instruction.target == GETITEM:
             return self._picked(at, read[0])
         if instruction.is_view and read:

@@ -1,10 +1,13 @@
 """Predicts how long an execution takes: reads the same lists as the ranks that run it. Pure."""
 
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from math import prod
 
 from headway.core.execution.execution import RUNS, Action, ActionKind, Execution, Slot
+from headway.core.execution.regions import num_elements
+from headway.core.execution.slots import SlotFinder
 from headway.core.graph import dtype_bytes
 
 
@@ -65,8 +68,12 @@ class _Clock:
     meetings: dict[tuple[int, int, Slot], dict[ActionKind, float]] = field(default_factory=dict)
     links: dict[tuple[int, int], float] = field(default_factory=dict)
     reduced: dict[tuple[tuple[int, ...], tuple[str, ...]], dict[int, float]] = field(default_factory=dict)
-    gathered: dict[tuple[int, int], dict[int, float]] = field(default_factory=dict)
+    gathered: dict[Hashable, dict[int, float]] = field(default_factory=dict)
     spans: list[Span] = field(default_factory=list)
+
+    @cached_property
+    def slots(self) -> SlotFinder:
+        return SlotFinder.of(self.execution)
 
     def run(self) -> Simulated:
         ranks = self.execution.ranks
@@ -92,14 +99,14 @@ class _Clock:
     def _ready_s(self, rank: int, action: Action, now_s: float) -> float | None:
         """When what an action waits for is there; None where that is not known yet."""
         ready = 0.0
-        for slot in self._reads(action):
+        for slot in self.slots.reads(rank, action):
             if (rank, slot) in self.incoming:
                 arrival = self.arrivals.get((self.incoming[rank, slot], rank, slot))
                 if arrival is None:
                     return None
                 ready = max(ready, arrival)
-        if action.kind in RUNS:
-            return self._gathered_s(rank, action, max(now_s, ready))
+        if (together := self._together(rank, action)) is not None:
+            return self._gathered_s(rank, *together, max(now_s, ready))
         if action.kind is ActionKind.UPDATE:
             for (ranks, _), there in self.reduced.items():
                 if rank in ranks:
@@ -110,10 +117,16 @@ class _Clock:
             return self._meeting_s(rank, action, now_s)
         return ready
 
-    def _gathered_s(self, rank: int, action: Action, now_s: float) -> float | None:
-        """When all ranks that compute a run together have come to it; None while one has not."""
-        team = self.execution.stages[self.execution.parts[action.part].stage].team(rank)
-        there = self.gathered.setdefault((action.part, action.first), {})
+    def _together(self, rank: int, action: Action) -> tuple[Hashable, Sequence[int]] | None:
+        """Of what several ranks do at once what it is, and which ranks."""
+        if action.kind in RUNS:
+            stage = self.execution.stages[self.execution.parts[action.part].stage]
+            return (action.part, action.first), stage.team(rank)
+        return ((action.slots[0], action.ranks), action.ranks) if action.kind is ActionKind.GATHER else None
+
+    def _gathered_s(self, rank: int, what: Hashable, team: Sequence[int], now_s: float) -> float | None:
+        """When all ranks that do something together have come to it; None while one has not."""
+        there = self.gathered.setdefault(what, {})
         there.setdefault(rank, now_s)
         return max(there.values()) if len(there) == len(team) else None
 
@@ -141,18 +154,16 @@ class _Clock:
             begin = max(end, self.links.get(link, 0.0))
             self.links[link] = begin + self._travel_s(action) - self.times.latency_s
             self.arrivals[rank, action.peer, action.slots[0]] = begin + self._travel_s(action)
+        elif action.kind is ActionKind.GATHER:
+            value = self.slots.values[action.slots[0].value]
+            others = num_elements(value.region(action.slots[0])) * (len(action.ranks) - 1) // len(action.ranks)
+            return end + self.times.latency_s + others * dtype_bytes(value.dtype) / self.times.bytes_per_s
         elif action.kind is ActionKind.REDUCE:
             self.reduced.setdefault((action.ranks, action.parameters), {})[rank] = end
         return end
 
     def _travel_s(self, action: Action) -> float:
         return self.times.latency_s + prod(action.shape) * dtype_bytes(action.dtype) / self.times.bytes_per_s
-
-    def _reads(self, action: Action) -> list[Slot]:
-        if action.kind in RUNS:
-            reads = self.execution.parts[action.part].reads
-            return [Slot(value=value, first=action.first, count=action.count) for value in reads]
-        return list(action.slots[1:]) if action.kind in (ActionKind.SEND, ActionKind.JOIN) else []
 
 
 def _start(span: Span) -> tuple[float, int]:

@@ -19,7 +19,7 @@ def _as_text(value: Any) -> Any:
     return json.dumps(value) if isinstance(value, dict) else value
 
 
-SchemaText = Annotated[str, BeforeValidator(_as_text)]
+SchemaText = Annotated[str, BeforeValidator(_as_text, json_schema_input_type=str | dict[str, Any])]
 Choices = Annotated[list[Annotated[str, Field(min_length=1)]], Field(min_length=1)]
 
 

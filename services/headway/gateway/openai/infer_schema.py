@@ -7,6 +7,7 @@ from pydantic_core import PydanticCustomError
 
 from headway.core.errors import InvalidArgumentError
 from headway.core.infer import InferInput, TextInput
+from headway.gateway.openai.input_form import PassageObject, Prompts
 from headway.gateway.openai.strict import ModelRequest
 
 
@@ -32,13 +33,13 @@ def _as_passage(value: Any) -> Any:
     return value["text"] if isinstance(value, dict) and value.keys() == {"text"} else value
 
 
-Passage = Annotated[str, BeforeValidator(_as_passage)]
+Passage = Annotated[str, BeforeValidator(_as_passage, json_schema_input_type=str | PassageObject)]
 
 
 class InputRequest(ModelRequest):
     """The fields that embeddings and classification requests share."""
 
-    input: Annotated[list[str | list[int]], BeforeValidator(_as_inputs)]
+    input: Annotated[list[str | list[int]], BeforeValidator(_as_inputs, json_schema_input_type=Prompts)]
     truncate_prompt_tokens: int | None = None
 
     @property

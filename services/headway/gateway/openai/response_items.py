@@ -6,6 +6,7 @@ from typing import Annotated, Any, Literal, TypeAlias
 from pydantic import BeforeValidator, Field
 from pydantic_core import PydanticCustomError
 
+from headway.gateway.openai.input_form import ItemTextPart, RefusalPart
 from headway.gateway.openai.strict import Strict
 from headway.gateway.openai.tools import Name, call_document, read_arguments
 
@@ -31,7 +32,7 @@ def _text_of(part: Any) -> str:
     return text
 
 
-Text = Annotated[str, BeforeValidator(_as_text)]
+Text = Annotated[str, BeforeValidator(_as_text, json_schema_input_type=str | list[ItemTextPart | RefusalPart])]
 Status = Literal["in_progress", "completed", "incomplete"]
 
 

@@ -12,6 +12,7 @@ from headway.core.errors import InvalidArgumentError
 from headway.core.request import Guide, GuideKind
 from headway.core.sampling_defaults import SamplingDefaults
 from headway.gateway.openai.constraint import GuidingPart
+from headway.gateway.openai.input_form import ChoiceWord
 from headway.gateway.openai.response_items import Item, as_items, messages_of
 from headway.gateway.openai.schema import GenerationRequest
 from headway.gateway.openai.strict import Strict
@@ -36,7 +37,7 @@ def _never(why: str) -> BeforeValidator:
             return None
         raise PydanticCustomError("unsupported", "is not supported: {why}", {"why": why})
 
-    return BeforeValidator(refuse)
+    return BeforeValidator(refuse, json_schema_input_type=Literal[False] | None)
 
 
 Stored = Annotated[None, _never("answers are not kept. Send the whole conversation as input")]
@@ -71,6 +72,9 @@ class FunctionChoice(Strict):
 
     type: Literal["none", "auto", "required", "function"]
     name: Name | None = None
+
+
+Choice = Annotated[FunctionChoice, BeforeValidator(_as_choice, json_schema_input_type=ChoiceWord | FunctionChoice)]
 
 
 class TextFormat(Strict):
@@ -114,11 +118,11 @@ class Reasoning(Strict):
 class ResponseRequest(GenerationRequest):
     """Body of POST /v1/responses. Besides the OpenAI API's fields it has those that sample and guide a chat."""
 
-    input: Annotated[list[Item], BeforeValidator(as_items)]
+    input: Annotated[list[Item], BeforeValidator(as_items, json_schema_input_type=str | list[Item])]
     instructions: str | None = None
     max_output_tokens: int | None = None
     tools: list[Function] = Field(default=[])
-    tool_choice: Annotated[FunctionChoice, BeforeValidator(_as_choice)] = FunctionChoice(type="auto")
+    tool_choice: Choice = FunctionChoice(type="auto")
     parallel_tool_calls: bool = True
     text: TextConfig = TextConfig()
     reasoning: Reasoning = Reasoning()

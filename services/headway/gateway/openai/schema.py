@@ -12,6 +12,7 @@ from headway.gateway.openai.constraint import ConstrainedRequest
 from headway.gateway.openai.fields import note_unread_parts, read_fields
 from headway.gateway.openai.format import AnswerParts
 from headway.gateway.openai.ignored import IgnoredFields
+from headway.gateway.openai.input_form import Prompts, TextPart
 from headway.gateway.openai.response_items import ITEM_TYPES
 from headway.gateway.openai.strict import ModelRequest, Strict
 from headway.gateway.openai.tools import ToolCall, ToolRequest
@@ -71,7 +72,7 @@ class GenerationRequest(ModelRequest, ConstrainedRequest):
     stream: bool = False
     stream_options: StreamOptions = StreamOptions()
     n: int = 1
-    stop: Annotated[list[str], BeforeValidator(_as_list)] = Field(default=[])
+    stop: Annotated[list[str], BeforeValidator(_as_list, json_schema_input_type=str | list[str])] = Field(default=[])
     seed: int | None = None
     temperature: float | None = None
     top_p: float | None = None
@@ -89,7 +90,7 @@ class GenerationRequest(ModelRequest, ConstrainedRequest):
     use_beam_search: bool = False
     beam_width: int | None = None
     length_penalty: float = 1.0
-    early_stopping: Annotated[str, BeforeValidator(_as_word)] = "false"
+    early_stopping: Annotated[str, BeforeValidator(_as_word, json_schema_input_type=str | bool)] = "false"
     prompt_logprobs: int | None = None
     return_token_ids: bool = False
     cache_salt: Annotated[str, Field(min_length=1)] = Field(default="")
@@ -179,7 +180,7 @@ class GenerationRequest(ModelRequest, ConstrainedRequest):
 class CompletionRequest(GenerationRequest):
     """Body of POST /v1/completions."""
 
-    prompt: Annotated[list[str | list[int]], BeforeValidator(_as_prompts)]
+    prompt: Annotated[list[str | list[int]], BeforeValidator(_as_prompts, json_schema_input_type=Prompts)]
     echo: bool = False
     logprobs: int | None = None
 
@@ -200,7 +201,7 @@ class ChatMessage(Strict):
     """
 
     role: Literal["system", "developer", "user", "assistant", "tool"]
-    content: Annotated[str, BeforeValidator(_as_text)] = ""
+    content: Annotated[str, BeforeValidator(_as_text, json_schema_input_type=str | list[TextPart] | None)] = ""
     name: str | None = None
     reasoning_content: str | None = None
     refusal: None = None

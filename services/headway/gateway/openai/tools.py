@@ -7,6 +7,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BeforeValidator, Field
 
 from headway.core.errors import InvalidArgumentError
+from headway.gateway.openai.input_form import ChoiceWord
 from headway.gateway.openai.strict import Strict
 from headway.gateway.tools.tool import Tool, Toolbox
 
@@ -46,6 +47,9 @@ class ToolChoice(Strict):
     function: NamedFunction | None = None
 
 
+Choice = Annotated[ToolChoice, BeforeValidator(_as_choice, json_schema_input_type=ChoiceWord | ToolChoice)]
+
+
 class CalledFunction(Strict):
     """A call as the model made it; the arguments are a JSON text."""
 
@@ -71,7 +75,7 @@ class ToolRequest(Strict):
     """The part of a chat request that concerns tools."""
 
     tools: list[FunctionTool] = Field(default=[])
-    tool_choice: Annotated[ToolChoice, BeforeValidator(_as_choice)] = ToolChoice(type="auto")
+    tool_choice: Choice = ToolChoice(type="auto")
     parallel_tool_calls: bool = True
 
     @property

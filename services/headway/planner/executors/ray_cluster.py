@@ -1,15 +1,12 @@
-"""Does parts of a search on the machines of a Ray cluster; Ray is imported only where it is asked for."""
+"""Does parts of a search on the machines of a Ray cluster."""
 
-import socket
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from importlib import import_module
 from typing import Any, TypeVar
 
-from headway.core.errors import FailedPreconditionError, UnavailableError
+from headway.rpc.ray_cluster import ray_cluster
 
 _LOOK_EVERY_S = 0.2
-_CONNECT_TIMEOUT_S = 5.0
 
 S = TypeVar("S")
 I = TypeVar("I")  # noqa: E741 - an item
@@ -49,49 +46,10 @@ class RayExecutor:
 
 @contextmanager
 def ray_executor(address: str, *, size: int | None = None) -> Iterator[RayExecutor]:
-    """Connects to a cluster until the block ends.
+    """Connects to a cluster until the block ends; for its address and errors see `ray_cluster`.
 
     Args:
-        address: HOST:PORT of its head, ray://HOST:PORT of its clients' server, 'auto' for the one that this machine is
-            part of, or 'local' for one that is started here and ends with the block.
         size: number of tasks at once; None for as many as the cluster has cores.
-
-    Raises:
-        FailedPreconditionError: Ray is not installed.
-        UnavailableError: there is no cluster at that address.
     """
-    try:
-        ray: Any = import_module("ray")
-    except ImportError as error:
-        raise FailedPreconditionError(
-            "Ray is not installed.", hint="Install it: pip install 'headway[ray]', on every machine.", field="ray"
-        ) from error
-    _check_reachable(address)
-    try:
-        ray.init(address=address, log_to_driver=False, include_dashboard=False if address == "local" else None)
-    except (ConnectionError, ValueError, RuntimeError) as error:
-        raise _no_cluster(address, error) from error
-    try:
+    with ray_cluster(address) as ray:
         yield RayExecutor(ray, size=size or max(1, int(ray.cluster_resources().get("CPU", 1))))
-    finally:
-        ray.shutdown()
-
-
-def _check_reachable(address: str) -> None:
-    """Checks that somebody listens at HOST:PORT: otherwise Ray ends the whole process."""
-    host, colon, port = address.rpartition(":")
-    if not colon or "://" in address:
-        return
-    try:
-        with socket.create_connection((host.strip("[]"), int(port)), timeout=_CONNECT_TIMEOUT_S):
-            pass
-    except (OSError, ValueError) as error:
-        raise _no_cluster(address, error) from error
-
-
-def _no_cluster(address: str, error: Exception) -> UnavailableError:
-    return UnavailableError(
-        f"There is no Ray cluster at '{address}': {(str(error).strip() or 'no answer').splitlines()[0]}",
-        hint="Start one with `ray start --head`, and give --ray auto there, or HOST:6379.",
-        field="ray",
-    )

@@ -1,0 +1,197 @@
+"""Keeps as many cells as WorkerPools declare, as pods of its own, and tells in their status what came of it."""
+
+import asyncio
+import logging
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from typing import Any
+
+from headway.controller.kubernetes.api import PODS, KubernetesApi
+from headway.controller.kubernetes.cell_pod import CellTemplate, cell_of, cell_pod, is_cell_of
+from headway.controller.kubernetes.cells import Cell, CellSteps, next_steps
+from headway.controller.kubernetes.planned import Planned
+from headway.controller.kubernetes.pool_resource import POOL_LABEL, WORKER_POOL, PoolResource
+from headway.controller.kubernetes.pool_status import pool_status_of
+from headway.controller.kubernetes.watch import ResourceWatch
+from headway.core.errors import ErrorCode, HeadwayError, NotFoundError
+
+log = logging.getLogger(__name__)
+
+_LOOK_EVERY_S = 1.0
+_LAST_RETRY_S = 30.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Shrinking:
+    """An answer to whether the models can do without workers, and to which question it is."""
+
+    without: frozenset[str]
+    plan_id: str
+    refusal: HeadwayError | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Decision:
+    """What is to become of a pool now; see `pool_status_of`."""
+
+    pool: PoolResource
+    cells: Sequence[Cell]
+    steps: CellSteps
+    num_wanted: int
+    fault: HeadwayError | None = None
+    blocked: HeadwayError | None = None
+
+
+class WorkerPools:
+    """Makes and deletes cells, those that the models can do without, and no others.
+
+    Attributes:
+        pools, pods: what is declared, and the cells; to be followed.
+
+    Args:
+        is_emulated: whether the release's devices are.
+    """
+
+    def __init__(self, api: KubernetesApi, *, service: Planned, template: CellTemplate, is_emulated: bool) -> None:
+        self.pools = ResourceWatch(api, WORKER_POOL)
+        self.pods = ResourceWatch(api, PODS, selector=POOL_LABEL)
+        self._api = api
+        self._service = service
+        self._template = template
+        self._is_emulated = is_emulated
+        self._shrinking: dict[str, _Shrinking] = {}  # by pool
+        self._staying: dict[str, tuple[str, ...]] = {}  # cells by pool
+        self._written: dict[str, tuple[str, dict[str, Any]]] = {}  # by uid: the version before, and the status
+
+    def num_workers(self) -> int:
+        """How many workers there are to be, of all pools; one at least, as without any there is nothing to plan."""
+        pools = map(PoolResource.of, (self.pools.objects or {}).values())
+        return max(1, sum(pool.workers_per_cell * len(self._staying.get(pool.name, ())) for pool in pools))
+
+    async def reconcile_forever(self) -> None:
+        """Looks every second, as what cells serve changes without the API server; waits longer after each failure."""
+        wait_s = _LOOK_EVERY_S
+        while True:
+            try:
+                await self._step()
+                wait_s = _LOOK_EVERY_S
+            except HeadwayError as error:
+                log.warning("worker pools are looked at again in %.0f s: %s", wait_s, error)
+                await asyncio.sleep(wait_s)
+                wait_s = min(2 * wait_s, _LAST_RETRY_S)
+            await asyncio.sleep(_LOOK_EVERY_S)
+
+    async def _step(self) -> None:
+        if self.pools.objects is None or self.pods.objects is None:
+            return
+        pools = sorted(map(PoolResource.of, self.pools.objects.values()), key=lambda pool: pool.name)
+        decisions = [await self._decide(pool) for pool in pools]
+        self._staying = {decision.pool.name: decision.steps.staying for decision in decisions}
+        self._retire()
+        for decision in decisions:
+            await self._tell(await self._take(decision))
+        uids = {pool.uid for pool in pools}
+        self._written = {uid: written for uid, written in self._written.items() if uid in uids}
+
+    async def _decide(self, pool: PoolResource) -> _Decision:
+        cells, num_wanted = self._cells_of(pool), pool.replicas
+        if (fault := pool.fault(is_emulated=self._is_emulated)) is not None:
+            steps = CellSteps(staying=tuple(cell.name for cell in cells))
+            return _Decision(pool=pool, cells=cells, steps=steps, num_wanted=num_wanted, fault=fault)
+        steps = self._steps(pool, cells, num_wanted)
+        blocked = await self._refusal(pool, cells, steps)
+        if blocked is not None:
+            steps = self._steps(pool, cells, sum(cell.is_live for cell in cells))
+        return _Decision(pool=pool, cells=cells, steps=steps, num_wanted=num_wanted, blocked=blocked)
+
+    def _cells_of(self, pool: PoolResource) -> list[Cell]:
+        wanted = cell_pod(pool, self._template, name=pool.name)
+        pods = [pod for pod in (self.pods.objects or {}).values() if is_cell_of(pod, pool)]
+        return sorted((cell_of(pod, wanted=wanted) for pod in pods), key=lambda cell: cell.name)
+
+    def _steps(self, pool: PoolResource, cells: Sequence[Cell], num_wanted: int) -> CellSteps:
+        plan, serving = self._service.desired_plan, self._service.serving()
+        planned = set() if plan is None else {_cell_name(worker.worker_id) for worker in plan.workers}
+        return next_steps(
+            pool.name,
+            cells,
+            num_wanted=num_wanted,
+            serving={_cell_name(worker_id) for worker_id, works in serving.items() if works},
+            unplanned={cell.name for cell in cells} - planned if plan is not None else (),
+        )
+
+    async def _refusal(self, pool: PoolResource, cells: Sequence[Cell], steps: CellSteps) -> HeadwayError | None:
+        """Why the models cannot do without the cells that would go; None where they can. Asked once for each plan."""
+        plan = self._service.desired_plan
+        going = {cell.name for cell in cells if cell.is_live} - set(steps.staying)
+        used = () if plan is None else (worker.worker_id for worker in plan.workers)
+        without = frozenset(worker_id for worker_id in used if _cell_name(worker_id) in going)
+        if plan is None or not without:
+            return None
+        asked = self._shrinking.get(pool.name)
+        if asked is None or (asked.without, asked.plan_id) != (without, plan.plan_id):
+            refusal = await self._ask(without)
+            asked = self._shrinking[pool.name] = _Shrinking(without=without, plan_id=plan.plan_id, refusal=refusal)
+        return asked.refusal
+
+    async def _ask(self, without: Collection[str]) -> HeadwayError | None:
+        try:
+            await self._service.check_without(without)
+        except HeadwayError as error:
+            if error.code in (ErrorCode.UNAVAILABLE, ErrorCode.DEADLINE_EXCEEDED):
+                raise
+            return error
+        return None
+
+    async def _take(self, decision: _Decision) -> _Decision:
+        """Takes the steps; what the API server refuses, such as a pod above a quota, is a fault, and tried again."""
+        try:
+            for name in decision.steps.create:
+                await self._api.apply(PODS, name, cell_pod(decision.pool, self._template, name=name))
+            for cell in decision.steps.delete:
+                await self._delete(cell)
+        except HeadwayError as error:
+            if error.code is ErrorCode.UNAVAILABLE:
+                raise
+            log.warning("%s: %s", decision.pool.name, error)
+            return replace(decision, fault=error)
+        return decision
+
+    async def _delete(self, cell: Cell) -> None:
+        try:
+            await self._api.delete(PODS, cell.name, uid=cell.uid)
+        except NotFoundError:
+            log.info("%s is gone already", cell.name)
+
+    def _retire(self) -> None:
+        """Has plans made without the workers of cells that go, or whose pool is gone."""
+        plan = self._service.desired_plan
+        workers = {*self._service.serving(), *(() if plan is None else (worker.worker_id for worker in plan.workers))}
+        staying = {name for names in self._staying.values() for name in names}
+        self._service.retire(frozenset(name for name in workers if _cell_name(name) not in staying))
+
+    async def _tell(self, decision: _Decision) -> None:
+        pool = decision.pool
+        version, written = self._written.get(pool.uid, ("", dict(pool.status)))
+        status = pool_status_of(
+            replace(pool, status=written),
+            decision.cells,
+            num_wanted=decision.num_wanted,
+            fault=decision.fault,
+            blocked=decision.blocked,
+            now=_now(),
+        )
+        is_heard = status == dict(pool.status)
+        is_on_its_way = status == written and version == pool.version
+        if not is_heard and not is_on_its_way:
+            await self._api.apply_status(WORKER_POOL, pool.name, status)
+            self._written[pool.uid] = (pool.version, status)
+
+
+def _cell_name(worker_id: str) -> str:
+    return worker_id.rpartition("-")[0]
+
+
+def _now() -> str:
+    return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

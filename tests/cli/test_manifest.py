@@ -1,0 +1,64 @@
+"""What `headway train --manifest` writes, and what it refuses."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import yaml
+
+from headway.cli.training_run.manifest import PodOptions, check_shared, run_manifest
+from headway.core.errors import InvalidArgumentError
+from headway.core.training_job import DataSettings, TrainingJob, ValidationSettings
+
+JOB = TrainingJob(model="mine:small", data=DataSettings(tokens="/shared/text.safetensors"), batch=16, steps=4)
+
+
+def manifest(directory: Path) -> str:
+    pods = PodOptions(claim="training", image="headway-worker:1", cores=4, user=1000, group=1000)
+    return run_manifest(directory, JOB, peak_bytes=3 << 30, state_dir=Path("/shared"), pods=pods)
+
+
+def test_pods_find_each_other_and_the_run() -> None:
+    directory = Path("/shared/training/train-20261127T020000-0a1b2c")
+    service, job = yaml.safe_load_all(manifest(directory))
+    name = service["metadata"]["name"]
+    assert name == directory.name.lower(), "names are in small letters"
+    pod = job["spec"]["template"]
+    assert pod["metadata"]["labels"] == service["spec"]["selector"]
+    assert pod["spec"]["subdomain"] == job["metadata"]["name"] == name
+    (rank,) = pod["spec"]["containers"]
+    (port,) = service["spec"]["ports"]
+    assert rank["args"] == [str(directory), f"{name}-0.{name}", str(port["port"]), "4"]
+    assert rank["resources"]["requests"] == {"cpu": "4", "memory": "4096Mi"}
+    assert job["spec"]["completions"] == job["spec"]["parallelism"] == JOB.workers
+    assert job["spec"]["backoffLimitPerIndex"] == JOB.restarts
+
+
+def test_pods_keep_to_the_restricted_standard() -> None:
+    _, job = yaml.safe_load_all(manifest(Path("/shared/training/train-1")))
+    pod = job["spec"]["template"]["spec"]
+    assert pod["securityContext"]["runAsNonRoot"]
+    assert pod["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
+    assert not pod["automountServiceAccountToken"]
+    security = pod["containers"][0]["securityContext"]
+    assert (security["allowPrivilegeEscalation"], security["readOnlyRootFilesystem"]) == (False, True)
+    assert security["capabilities"] == {"drop": ["ALL"]}
+
+
+@pytest.mark.parametrize(
+    ("job", "state_dir", "said"),
+    [
+        (JOB, None, "on their claim only"),
+        (replace(JOB, ray="auto"), Path("/shared"), "in pods or on a Ray cluster"),
+        (JOB, Path("/elsewhere"), "do not find /shared/text.safetensors"),
+        (
+            replace(JOB, validation=ValidationSettings(data=DataSettings(tensors="/tmp/held-out.safetensors"))),
+            Path("/shared"),
+            "do not find /tmp/held-out.safetensors",
+        ),
+    ],
+)
+def test_what_pods_would_not_find_is_refused(job: TrainingJob, state_dir: Path | None, said: str) -> None:
+    with pytest.raises(InvalidArgumentError, match=said):
+        check_shared(job, state_dir)
+    check_shared(JOB, Path("/shared"))

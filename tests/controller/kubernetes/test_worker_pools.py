@@ -1,0 +1,186 @@
+"""From declared pools to pods, what may go, and statuses."""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from headway.controller.kubernetes.cell_pod import CellTemplate, cell_pod
+from headway.controller.kubernetes.pool_resource import PoolResource
+from headway.controller.kubernetes.worker_pools import WorkerPools
+from headway.core.cluster import PlanWorker
+from headway.core.errors import FailedPreconditionError, InvalidArgumentError
+from headway.core.load_order import LoadOrder
+from tests.controller.kubernetes.planning import EMPTY, HARDWARE, Api, Service
+
+TEMPLATE = CellTemplate(
+    emulated_image="headway:1",
+    pod={
+        "metadata": {"labels": {"app": "headway"}},
+        "spec": {"containers": [{"name": "cell", "image": "headway-worker:1", "args": ["--port", "9000"]}]},
+    },
+)
+WORK = LoadOrder(
+    model="chat",
+    directory="",
+    dtype="",
+    num_blocks=1,
+    block_size=16,
+    max_num_seqs=1,
+    max_num_batched_tokens=16,
+    max_model_len=16,
+    enable_prefix_cache=True,
+)
+
+
+class Cluster:
+    """A pool of cells of two workers each, whose pods run as soon as they are made, and end as soon as deleted."""
+
+    def __init__(self) -> None:
+        self.api, self.service = Api(), Service()
+        self.service.workers = []
+        self.pools = WorkerPools(self.api, service=self.service, template=TEMPLATE, is_emulated=True)  # type: ignore[arg-type]
+        self.trouble: dict[str, Any] = {}
+        self._generation = 0
+
+    async def declare(self, **spec: Any) -> None:
+        self._generation += 1
+        metadata = {"name": "v100", "uid": "u", "generation": self._generation, "resourceVersion": "1"}
+        self._pool = {"metadata": metadata, "spec": {"emulate": "V100-16", "workersPerCell": 2, **spec}}
+        await self.step()
+
+    async def step(self) -> None:
+        for name in self.api.deleted:
+            self.api.objects.pop(("Pod", name), None)
+        self.api.deleted.clear()
+        pods = {name: self._run(name, made) for (_, name), made in self.api.objects.items()}
+        self.service.workers = [f"{name}-{index}" for name in sorted(pods) for index in (0, 1)]
+        self.pools.pools.objects = {"v100": self._pool} if self._pool else {}
+        self.pools.pods.objects = pods
+        await self.pools._step()
+
+    def plan_for(self, *workers: str) -> None:
+        """Has a plan that uses these workers, and has it loaded."""
+        used = tuple(PlanWorker(worker_id=worker_id, hardware=HARDWARE) for worker_id in workers)
+        self.service.desired_plan = replace(EMPTY, plan_id=f"plan of {workers}", workers=used)
+        self.service.works = dict.fromkeys(workers, (WORK,))
+
+    @property
+    def cells(self) -> list[str]:
+        gone = set(self.api.deleted)
+        return sorted(name for _, name in self.api.objects if name not in gone)
+
+    def condition(self, kind: str) -> tuple[str, str]:
+        [found] = [each for each in self.api.statuses["v100"]["conditions"] if each["type"] == kind]
+        return found["status"], found["reason"]
+
+    def _run(self, name: str, made: dict[str, Any]) -> dict[str, Any]:
+        status = self.trouble.get(name, {"conditions": [{"type": "Ready", "status": "True"}]})
+        return made | {"metadata": made["metadata"] | {"uid": name}, "status": status}
+
+
+@pytest.fixture
+def cluster() -> Cluster:
+    return Cluster()
+
+
+async def test_a_pool_gets_its_cells_and_tells_of_them(cluster: Cluster) -> None:
+    await cluster.declare(replicas=2)
+    assert cluster.cells == ["v100-0", "v100-1"]
+    assert cluster.pools.num_workers() == 4
+    assert cluster.condition("Scaling") == ("True", "Growing")
+    await cluster.step()
+    status = cluster.api.statuses["v100"]
+    assert (status["replicas"], status["readyReplicas"], status["wantedReplicas"]) == (2, 2, 2)
+    assert status["selector"] == "serving.headway.dev/pool=v100"
+    assert cluster.condition("Ready") == ("True", "CellsReady")
+    assert cluster.condition("Scaling") == ("False", "AsWanted")
+    before = dict(cluster.api.objects)
+    await cluster.step()
+    assert cluster.api.objects == before
+
+
+async def test_a_cell_is_drained_by_a_plan_without_it_before_it_goes(cluster: Cluster) -> None:
+    await cluster.declare(replicas=2)
+    await cluster.step()
+    cluster.plan_for("v100-0-0", "v100-1-0")
+    await cluster.declare(replicas=1)
+    assert cluster.cells == ["v100-0", "v100-1"]
+    assert cluster.service.retired == {"v100-1-0", "v100-1-1"}
+    assert cluster.condition("Scaling") == ("True", "Draining")
+    cluster.plan_for("v100-0-0")
+    await cluster.step()
+    assert cluster.cells == ["v100-0"]
+    await cluster.step()
+    assert cluster.pools.num_workers() == 2
+
+
+async def test_a_cell_that_the_models_need_stays_and_that_is_told(cluster: Cluster) -> None:
+    await cluster.declare(replicas=2)
+    await cluster.step()
+    cluster.plan_for("v100-0-0", "v100-1-0")
+    cluster.service.is_tight = True
+    await cluster.declare(replicas=1)
+    assert cluster.cells == ["v100-0", "v100-1"]
+    assert cluster.service.retired == frozenset()
+    assert cluster.condition("Scaling") == ("False", "NeededForModels")
+
+
+async def test_what_a_pool_needs_no_more_goes_when_it_is_deleted(cluster: Cluster) -> None:
+    await cluster.declare(replicas=1)
+    await cluster.step()
+    cluster.plan_for("v100-0-0")
+    cluster._pool = {}
+    await cluster.step()
+    assert cluster.service.retired == {"v100-0-0", "v100-0-1"}
+    assert cluster.cells == ["v100-0"], "Kubernetes deletes it with its owner"
+
+
+async def test_another_image_replaces_cells_one_by_one(cluster: Cluster) -> None:
+    await cluster.declare(replicas=2)
+    await cluster.step()
+    await cluster.declare(replicas=2, image={"repository": "mine", "tag": "2"})
+    assert cluster.cells == ["v100-1"]
+    await cluster.step()
+    assert cluster.cells == ["v100-0", "v100-1"]
+    assert cluster.api.objects["Pod", "v100-0"]["spec"]["containers"][0]["image"] == "mine:2"
+    cluster.trouble["v100-0"] = {"containerStatuses": [{"state": {"waiting": {"reason": "ImagePullBackOff"}}}]}
+    await cluster.step()
+    assert cluster.cells == ["v100-0", "v100-1"], "the other one stays until the new one is ready"
+    assert cluster.condition("Degraded") == ("True", "CellsDoNotRun")
+
+
+async def test_a_pool_that_does_not_fit_the_release_is_left_alone(cluster: Cluster) -> None:
+    await cluster.declare(replicas=2, emulate="")
+    assert cluster.cells == []
+    assert cluster.condition("Degraded") == ("True", "Invalid")
+
+
+async def test_an_api_server_that_refuses_a_pod_is_quoted(cluster: Cluster) -> None:
+    async def refuse(*_: object) -> None:
+        raise FailedPreconditionError("exceeded quota: gpus")
+
+    cluster.api.apply = refuse  # type: ignore[method-assign]
+    await cluster.declare(replicas=1)
+    assert cluster.condition("Degraded") == ("True", "PodsRefused")
+
+
+def test_a_cell_with_gpus_asks_for_them() -> None:
+    spec = {"gpusPerCell": 8, "nodeSelector": {"gpu": "h100"}, "resources": {"limits": {"memory": "1Ti"}}}
+    pool = PoolResource(name="h100", uid="u", generation=1, version="1", spec=spec, status={})
+    pod = cell_pod(pool, TEMPLATE, name="h100-3")
+    [container] = pod["spec"]["containers"]
+    assert container["resources"] == {"limits": {"memory": "1Ti", "nvidia.com/gpu": 8}}
+    assert container["args"] == ["--port", "9000", "--workers", "8", "--device", "cuda", "--drain-s", "60"]
+    assert pod["spec"]["nodeSelector"] == {"gpu": "h100"}
+    assert pod["metadata"]["ownerReferences"][0]["uid"] == "u"
+    [original] = TEMPLATE.pod["spec"]["containers"]
+    assert original["args"] == ["--port", "9000"]
+
+
+@pytest.mark.parametrize("text", ["pod: 1", "[", "emulated_image: x\npod: {spec: {containers: []}}", "{}"])
+def test_a_template_that_is_none_is_refused(text: str, tmp_path: Path) -> None:
+    (tmp_path / "cell.yaml").write_text(text)
+    with pytest.raises(InvalidArgumentError, match="no template of cells"):
+        CellTemplate.read(tmp_path / "cell.yaml")
