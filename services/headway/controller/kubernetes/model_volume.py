@@ -1,4 +1,4 @@
-"""The volume that every pod has models in: where a declared model is on it, and whether it is the one that was meant."""
+"""The volume that every pod has models in: where a declared model is on it, and whether it is the one that is meant."""
 
 import hashlib
 from dataclasses import dataclass, field
