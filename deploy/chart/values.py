@@ -317,6 +317,31 @@ VALUES: dict[str, Schema] = {
             )
         },
     ),
+    "tls": fields(
+        "TLS between the processes: both ends prove themselves.",
+        of={
+            "enabled": flag("Whether calls between pods, and gRPC of clients, are encrypted."),
+            "existingSecret": text(
+                "Your Secret with ca.crt, tls.crt and tls.key, made out to the DNS name headway; else cert-manager "
+                "makes it. A change is taken up without a restart."
+            ),
+            "certManager": fields(
+                "The certificate that cert-manager keeps.",
+                of={
+                    "issuer": fields(
+                        "Who signs it; where it has no name, an authority of the release's own.",
+                        of={
+                            "name": text("Its name."),
+                            "kind": text("Its kind, such as ClusterIssuer.", least=1),
+                            "group": text("Its API group.", least=1),
+                        },
+                    ),
+                    "duration": text("How long it is valid.", pattern="^[0-9]+(h|m|s)$"),
+                    "renewBefore": text("How long before its end the next is made.", pattern="^[0-9]+(h|m|s)$"),
+                },
+            ),
+        },
+    ),
     "gateway": _GATEWAY,
     "router": _service(
         "The router chooses a worker for each request.",

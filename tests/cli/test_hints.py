@@ -22,7 +22,10 @@ _COMMAND = re.compile(r"(?<![\w/.-])(headway|ray|kubectl)((?: [a-z]+)+)([^`]*)")
 
 # Whose messages a room's are, where they name no command. The first that fits counts; "" are all commands.
 # In examples of what --engine-args takes.
-_VLLMS = {"--enforce-eager", "--enable-lora", "--max-loras", "--max-lora-rank"}
+_VLLMS = {
+    *("--enforce-eager", "--enable-lora", "--max-loras", "--max-lora-rank"),
+    *("--enable-scale-out", "--disable-log-stats"),
+}
 _FOREIGN = ("services/headway/core/exports/",)  # they write other tools' flags, whose own parsers test them
 _AUDIENCES = (
     ("services/headway/cli/placement/", ("plan", "apply")),

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 import grpc
+import httpx
 import psutil
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
@@ -82,6 +83,8 @@ class Pod:
         if self.is_leaving or self.process is None:
             return False
         probe = self.container.get("readinessProbe", {})
+        if "httpGet" in probe:
+            return self._answers(probe["httpGet"])
         if "grpc" not in probe:
             return self.process.poll() is None
         with grpc.insecure_channel(f"{self.address}:{probe['grpc']['port']}") as channel:
@@ -91,6 +94,13 @@ class Pod:
             except grpc.RpcError:
                 return False
         return bool(answer.status == health_pb2.HealthCheckResponse.SERVING)
+
+    def _answers(self, request: Mapping[str, Any]) -> bool:
+        [port] = [port["containerPort"] for port in self.container["ports"] if port["name"] == request["port"]]
+        try:
+            return httpx.get(f"http://{self.address}:{port}{request['path']}", timeout=5).status_code == 200
+        except httpx.TransportError:
+            return False
 
     def kill(self) -> None:
         """As a crash of the container: all of its processes are gone at once."""
@@ -164,6 +174,10 @@ class Pod:
         if "persistentVolumeClaim" in volume:
             path = self._surroundings.directory / "claims" / volume["persistentVolumeClaim"]["claimName"]
         path.mkdir(parents=True, exist_ok=True)
+        if "secret" in volume:
+            for key, text in self._surroundings.secret(volume["secret"]["secretName"]).items():
+                if not (path / key).exists():  # the process may just read it
+                    (path / key).write_text(text)
         if "configMap" in volume:
             for key, text in self._surroundings.config_map(volume["configMap"]["name"]).items():
                 (path / key).write_text(re.sub(r"(path: )(/\S+)", lambda found: found[1] + self._local(found[2]), text))

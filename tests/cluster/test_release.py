@@ -5,12 +5,15 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import grpc
 import pytest
+from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from tests.checkpoints import make_checkpoint
 from tests.cluster.chart import VALUES, objects, render
 from tests.cluster.release import Release
 from tests.cluster.stream import Stream, answers, ask
+from tests.rpc.authority import Authority
 
 pytestmark = pytest.mark.timeout(400)
 
@@ -92,3 +95,24 @@ def test_an_upgrade_brings_another_model_without_a_dropped_stream(
 
 def _serves(release: Release, model: str) -> bool:
     return answers(release.endpoints(), model)
+
+
+def test_a_release_with_tls_answers_and_takes_no_call_without_a_certificate(models: Path, tmp_path: Path) -> None:
+    files = Authority(tmp_path / "authority").issue()
+    paths = {"ca.crt": files.ca, "tls.crt": files.cert, "tls.key": files.key}
+    secret = {
+        "kind": "Secret",
+        "metadata": {"name": "own"},
+        "stringData": {key: Path(path).read_text() for key, path in paths.items()},
+    }
+    changes = {"tls": {"enabled": True, "existingSecret": "own"}, "router": {"replicas": 1}, "gateway": {"replicas": 1}}
+    with Release(tmp_path / "release") as running:
+        running.apply([secret, *_rendered(models, **changes)])
+        running.wait_until_ready()
+        running.wait(lambda: answers(running.endpoints()), "requests are answered")
+        services = [pod for pod in running.of("") if pod.component not in ("redis", "gateway")]
+        assert len(services) == 7
+        for pod in services:
+            with grpc.insecure_channel(f"{pod.address}:9000") as channel, pytest.raises(grpc.RpcError) as refusal:
+                health_pb2_grpc.HealthStub(channel).Check(health_pb2.HealthCheckRequest(), timeout=10)
+            assert refusal.value.code() is grpc.StatusCode.UNAVAILABLE, pod.name

@@ -20,8 +20,8 @@ from tests.cluster.chart import CHART, KUBE_VERSION, ROOT, VALUES, helm, objects
 GOLDEN = Path(__file__).parent / "golden"
 KUBERNETES = ("1.31.0", "1.34.0", "1.37.0")
 _SCHEMAS = Path(os.environ["HEADWAY_SCHEMAS"]) / "kubernetes_validate/kubernetes-json-schema"
-# Of operators and of the Gateway API, whose schemas Kubernetes has not.
-_FOREIGN = ("PodMonitor", "PrometheusRule", "HTTPRoute")
+# Of operators, of the Gateway API and of cert-manager, whose schemas Kubernetes has not.
+_FOREIGN = ("PodMonitor", "PrometheusRule", "HTTPRoute", "Certificate", "Issuer")
 _UNPACKED = ROOT / "build/prometheus/usr/bin/promtool"
 PROMTOOL = shutil.which("promtool") or (str(_UNPACKED) if _UNPACKED.exists() else None)
 
@@ -187,6 +187,45 @@ def test_prometheus_takes_the_rules(tmp_path: Path) -> None:
         [str(PROMTOOL), "check", "rules", str(tmp_path / "rules.yml")], capture_output=True, text=True, check=False
     )
     assert result.returncode == 0, result.stdout + result.stderr
+
+
+def test_with_tls_every_process_has_certificates_and_no_probe_needs_one() -> None:
+    for owner, pod in pods(objects(render(VALUES["tls"]))).items():
+        [volume] = [volume for volume in pod["volumes"] if volume["name"] == "tls"]
+        assert volume["secret"]["secretName"] == "headway-tls", owner
+        for container in pod["containers"]:
+            [mount] = [mount for mount in container["volumeMounts"] if mount["name"] == "tls"]
+            assert "subPath" not in mount, f"{owner} would keep the certificate that it began with"
+            files = {each["value"] for each in container["env"] if each["name"].startswith("HEADWAY_TLS_")}
+            assert all(path.startswith(f"{mount['mountPath']}/") for path in files), owner
+            assert len(files) == (1 if owner == "headway-test" else 3), owner
+            assert all("grpc" not in probe for name, probe in container.items() if name.endswith("Probe")), owner
+
+
+@pytest.mark.parametrize(
+    ("tls", "kinds"),
+    [
+        ({"existingSecret": "own"}, []),
+        ({"certManager": {"issuer": {"name": "internal"}}}, ["Certificate"]),
+        ({}, ["Certificate", "Certificate", "Issuer", "Issuer"]),
+    ],
+    ids=["a given secret", "a given issuer", "an authority of the release's own"],
+)
+def test_certificates_are_asked_for_where_none_are_given(tls: dict[str, Any], kinds: list[str]) -> None:
+    found = objects(render(VALUES["small"], changes={"tls": {"enabled": True, **tls}}))
+    made = [each for each in found if each["apiVersion"].startswith("cert-manager.io/")]
+    assert sorted(each["kind"] for each in made) == kinds
+    if kinds:
+        [named] = [
+            each["spec"] for each in made if each["metadata"]["name"] == "headway" and "dnsNames" in each["spec"]
+        ]
+        assert "headway" in named["dnsNames"], "the name that processes call each other by"
+        assert named["secretName"] in {
+            volume["secret"]["secretName"]
+            for pod in pods(found).values()
+            for volume in pod["volumes"]
+            if volume["name"] == "tls"
+        }
 
 
 def test_every_worker_is_scraped() -> None:

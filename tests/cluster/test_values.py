@@ -78,6 +78,7 @@ _POOL = {"name": "cpu", "cells": 1}
         ({"workers": [_POOL], "models": []}, "give one, or modelDeployments.enabled"),
         ({"workers": [_POOL], "modelDeployments": {"enabled": True}}, "declared as resources instead"),
         ({"workers": [_POOL], "modelStorage": {"existingClaim": "x", "hostPath": "/srv"}}, "exactly one of"),
+        ({"workers": [_POOL], "tls": {"existingSecret": "own"}}, "tls: existingSecret is for enabled"),
         ({"workers": [_POOL], "redis": {"bundled": {"enabled": False}}}, "give external.url"),
         ({"workers": [_POOL], "redis": {"external": {"url": "redis://r:6379"}}}, "both say where Redis is"),
         ({"workers": [_POOL], "redis": {"external": {"url": "redis://:password@r"}}}, "url"),

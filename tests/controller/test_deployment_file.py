@@ -44,6 +44,15 @@ def test_each_model_has_its_engine(checkpoint: Path, tmp_path: Path) -> None:
     assert (other.engine, other.engine_args) == (EngineKind.VLLM, "--enforce-eager")
 
 
+def test_each_model_has_its_parsers(checkpoint: Path, tmp_path: Path) -> None:
+    text = f"models: [{{name: own, path: {checkpoint}, tool_parser: hermes, reasoning_parser: qwen3}}]\nworkers: 1\n"
+    [model] = read_deployment_file(write(tmp_path / "a.yaml", text)).models
+    assert (model.tool_parser, model.reasoning_parser) == ("hermes", "qwen3")
+    with pytest.raises(HeadwayError, match="'xml' is unknown") as refused:
+        read_deployment_file(write(tmp_path / "a.yaml", text.replace("qwen3", "xml")))
+    assert refused.value.field == "deployment.models.reasoning_parser"
+
+
 def test_the_same_file_has_the_same_source_and_another_one_has_not(checkpoint: Path, tmp_path: Path) -> None:
     text = f"models: [{{name: chat, path: {checkpoint}}}]\nworkers: 1\n"
     first = read_deployment_file(write(tmp_path / "a.yaml", text))

@@ -21,7 +21,7 @@ pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 GREEDY = {"temperature": 0.0}
 SEEDED = {"temperature": 1.0, "seed": 11}
-_NUM_RANDOM = {EngineKind.HEADWAY: 60, EngineKind.VLLM: 500}
+_NUM_RANDOM = {EngineKind.HEADWAY: 60, EngineKind.VLLM: 500, EngineKind.VLLM_SERVER: 30}
 _NEEDS = {
     Feature.BEAM_SEARCH: {
         "beam": common_pb2.BeamSearch(width=2, num_hypotheses=1, length_penalty=1.0, early_stopping="false")

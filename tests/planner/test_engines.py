@@ -7,6 +7,7 @@ import pytest
 
 from headway.core.cluster import PlanWorker
 from headway.core.engine_kind import EngineKind
+from headway.core.engine_server import ServerFacts
 from headway.core.errors import FailedPreconditionError
 from headway.core.held_memory import RUNTIME_BYTES
 from headway.core.plan.serving import EngineLimits, ModelDeployment
@@ -67,3 +68,54 @@ def test_the_two_processes_of_vllm_count(plan_for: Any, make_model: Any, make_wo
     small = make_worker("worker-0", memory_bytes=2 * 1024**3)
     with pytest.raises(FailedPreconditionError, match="memory"):
         plan_for([on_vllm(make_model("own"))], [with_vllm(small)])
+
+
+def served(worker: PlanWorker, model: str, **facts: Any) -> PlanWorker:
+    """A worker that stands in for a server of the model."""
+    base: dict[str, Any] = {"num_blocks": 50, "block_size": 24, "max_model_len": 480, "has_prefix_cache": True}
+    server = ServerFacts(model=model, url=f"http://{worker.worker_id}", names=(model,), **base | facts)
+    software = {EngineKind.VLLM_SERVER: "0.32.0"}
+    return replace(worker, hardware=replace(worker.hardware, memory_bytes=2**50, software=software, server=server))
+
+
+def on_server(model: ModelDeployment) -> ModelDeployment:
+    return replace(model, engine=EngineKind.VLLM_SERVER)
+
+
+def test_models_are_on_their_own_servers_as_those_are(plan_for: Any, make_model: Any, make_worker: Any) -> None:
+    models = [on_server(make_model("there")), make_model("own"), on_server(make_model("elsewhere"))]
+    workers = [
+        make_worker("worker-0"),
+        served(make_worker("worker-1"), "elsewhere", has_prefix_cache=False),
+        served(make_worker("worker-2"), "there", num_blocks=40),
+        served(make_worker("worker-3"), "there"),
+    ]
+    made = plan_for(models, workers)
+    assert find_violations(made) == []
+    assert {each.worker_id: each.model for each in made.assignments} == {
+        "worker-0": "own",
+        "worker-1": "elsewhere",
+        "worker-2": "there",
+        "worker-3": "there",
+    }
+    sizes = {each.worker_id: (each.num_blocks, each.block_size) for each in made.assignments}
+    assert [sizes[f"worker-{index}"] for index in (1, 2, 3)] == [(50, 24), (40, 24), (40, 24)]
+    assert {each.model: each.enable_prefix_cache for each in made.assignments} == {
+        "own": True,
+        "there": True,
+        "elsewhere": False,
+    }
+    assert all(each.max_model_len <= 480 for each in made.assignments if each.model != "own")
+
+
+def test_servers_that_cannot_serve_one_model_together_are_told(
+    plan_for: Any, make_model: Any, make_worker: Any
+) -> None:
+    model = on_server(make_model("there"))
+    one = served(make_worker("worker-0"), "there")
+    with pytest.raises(FailedPreconditionError, match="blocks of 24 and 32 tokens"):
+        plan_for([model], [one, served(make_worker("worker-1"), "there", block_size=32)])
+    with pytest.raises(FailedPreconditionError, match="'there' is to run on vllm-server, and no worker"):
+        plan_for([model], [served(make_worker("worker-0"), "elsewhere")])
+    with pytest.raises(FailedPreconditionError, match="http://worker-0 takes 100 tokens"):
+        plan_for([replace(model, max_model_len=200)], [served(make_worker("worker-0"), "there", max_model_len=100)])

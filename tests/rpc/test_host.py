@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 import grpc
+import httpx
 import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
@@ -90,3 +91,33 @@ async def test_one_that_was_asked_to_end_is_never_ready_again(
         host.stopping.set()
         await host.show_ready(is_ready=is_ready)
         assert await health(host, READINESS) == _NOT_SERVING
+
+
+async def probed(host: Host, path: str) -> tuple[int, bytes]:
+    async with httpx.AsyncClient() as client:
+        answer = await client.get(f"http://{host.member.metrics_endpoint}{path}", timeout=30)
+    return answer.status_code, answer.content
+
+
+async def test_whoever_has_no_certificate_learns_whether_it_is_ready_and_nothing_else(
+    redis_url: str, namespace: str
+) -> None:
+    async with hosted(redis_url, namespace, draining=asyncio.Event(), is_ready_at_once=False) as (host, _):
+        assert [await probed(host, path) for path in ("/live", "/ready")] == [(200, b""), (503, b"")]
+        await host.show_ready(is_ready=True)
+        assert await probed(host, "/ready") == (200, b"")
+        host.stopping.set()
+        async with asyncio.timeout(20):
+            while await probed(host, "/ready") != (503, b""):  # noqa: ASYNC110 - the code under test changes it
+                await asyncio.sleep(0.01)
+        assert await probed(host, "/live") == (200, b""), "it drains"
+
+
+async def test_one_whose_loop_stands_still_is_not_alive(
+    redis_url: str, namespace: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("headway.rpc.host._PROBE_S", 0.2)
+    async with hosted(redis_url, namespace, draining=asyncio.Event()) as (host, _):
+        url = f"http://{host.member.metrics_endpoint}/live"
+        assert httpx.get(url, timeout=30).status_code == 503, "this call blocks the loop"  # noqa: ASYNC210
+        assert await probed(host, "/live") == (200, b"")

@@ -24,6 +24,7 @@ from headway.worker.transfer.client import PeerWorkerClient
 from tests.checkpoints import make_checkpoint
 
 NUM_BLOCKS = 64
+HARDWARE = Hardware(device="cpu", name="test", num_threads=1, memory_bytes=1 << 30)
 
 
 @dataclass
@@ -42,14 +43,16 @@ def tiny(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @asynccontextmanager
-async def serving(worker_id: str = "worker-0", *, queue_policy: QueuePolicy = QueuePolicy.FCFS) -> AsyncIterator[Bench]:
+async def serving(
+    worker_id: str = "worker-0", *, queue_policy: QueuePolicy = QueuePolicy.FCFS, hardware: Hardware = HARDWARE
+) -> AsyncIterator[Bench]:
     """A worker without a model."""
     states: list[str] = []
     endpoint = ""
     database = Database.connect("redis://127.0.0.1:1", namespace="nobody")  # lazy: nobody asks it anything
     service = WorkerService(
         worker_id,
-        hardware=Hardware(device="cpu", name="test", num_threads=1, memory_bytes=1 << 30),
+        hardware=hardware,
         address="127.0.0.1",
         workers=PeerWorkerClient(Peers(Membership(database)), own_endpoint=lambda: endpoint),
         on_state=lambda state: states.append(state.state),

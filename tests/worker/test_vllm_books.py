@@ -5,8 +5,8 @@ import random
 from headway.core.block_hash import block_hashes
 from headway.core.request import GenerationRequest, SamplingParams
 from headway.engine.events import BlockEventLog
+from headway.worker.books import Books, Step
 from headway.worker.vllm.block_names import BlockNames
-from headway.worker.vllm.books import Books, Step
 
 SIZE = 4
 

@@ -26,6 +26,10 @@ helm.sh/chart: {{ printf "%s-%s" .root.Chart.Name .root.Chart.Version }}
 {{- default (printf "%s-auth" (include "headway.name" .)) .Values.auth.existingSecret -}}
 {{- end }}
 
+{{- define "headway.tlsSecret" -}}
+{{- default (printf "%s-tls" (include "headway.name" .)) .Values.tls.existingSecret -}}
+{{- end }}
+
 {{- define "headway.keysSecret" -}}
 {{- default (printf "%s-keys" (include "headway.name" .)) .Values.gateway.existingKeysSecret -}}
 {{- end }}
@@ -109,6 +113,9 @@ helm.sh/chart: {{ printf "%s-%s" .root.Chart.Name .root.Chart.Version }}
 {{- if and $values.gateway.existingKeysSecret (or $values.gateway.apiKeys $values.gateway.adminKeys) -}}
 {{- fail "gateway: existingKeysSecret is instead of apiKeys and adminKeys." -}}
 {{- end -}}
+{{- if and $values.tls.existingSecret (or (not $values.tls.enabled) $values.tls.certManager.issuer.name) -}}
+{{- fail "tls: existingSecret is for enabled, and instead of certManager.issuer." -}}
+{{- end -}}
 {{- if and $values.gateway.autoscaling.enabled (gt (int $values.gateway.autoscaling.minReplicas) (int $values.gateway.autoscaling.maxReplicas)) -}}
 {{- fail "gateway.autoscaling: minReplicas is above maxReplicas." -}}
 {{- end -}}
@@ -152,6 +159,11 @@ capabilities: {drop: [ALL]}
 {{- if .Values.redis.external.caSecret }}
 - {name: SSL_CERT_FILE, value: /etc/headway/redis/ca.crt}
 {{- end }}
+{{- if .Values.tls.enabled }}
+- {name: HEADWAY_TLS_CA, value: /etc/headway/tls/ca.crt}
+- {name: HEADWAY_TLS_CERT, value: /etc/headway/tls/tls.crt}
+- {name: HEADWAY_TLS_KEY, value: /etc/headway/tls/tls.key}
+{{- end }}
 - {name: HOME, value: /tmp}
 - {name: NUMBA_CACHE_DIR, value: /tmp/numba}
 - {name: MPLCONFIGDIR, value: /tmp/matplotlib}
@@ -165,6 +177,9 @@ capabilities: {drop: [ALL]}
 {{- if .root.Values.redis.external.caSecret }}
 - {name: redis-ca, mountPath: /etc/headway/redis, readOnly: true}
 {{- end }}
+{{- if .root.Values.tls.enabled }}
+- {name: tls, mountPath: /etc/headway/tls, readOnly: true}
+{{- end }}
 {{- if .hasModels }}
 - {name: models, mountPath: {{ .root.Values.modelStorage.mountPath }}, readOnly: true}
 {{- end }}
@@ -174,6 +189,9 @@ capabilities: {drop: [ALL]}
 - {name: tmp, emptyDir: {}}
 {{- with .root.Values.redis.external.caSecret }}
 - {name: redis-ca, secret: {secretName: {{ . }}}}
+{{- end }}
+{{- if .root.Values.tls.enabled }}
+- {name: tls, secret: {secretName: {{ include "headway.tlsSecret" .root }}, defaultMode: 0440}}
 {{- end }}
 {{- if .hasModels }}
 - name: models
@@ -189,19 +207,26 @@ capabilities: {drop: [ALL]}
 {{- end }}
 {{- end }}
 
+{{- /* The kubelet's gRPC speaks no TLS: it asks beside the metrics then, where nothing else is told. */}}
 {{- define "headway.probes" -}}
+{{- $live := "grpc: {port: 9000}" -}}
+{{- $ready := "grpc: {port: 9000, service: readiness}" -}}
+{{- if .Values.tls.enabled -}}
+{{- $live = "httpGet: {port: metrics, path: /live}" -}}
+{{- $ready = "httpGet: {port: metrics, path: /ready}" -}}
+{{- end -}}
 startupProbe:
-  grpc: {port: 9000}
+  {{ $live }}
   periodSeconds: 2
   failureThreshold: 90
   timeoutSeconds: 5
 livenessProbe:
-  grpc: {port: 9000}
+  {{ $live }}
   periodSeconds: 10
   failureThreshold: 6
   timeoutSeconds: 5
 readinessProbe:
-  grpc: {port: 9000, service: readiness}
+  {{ $ready }}
   periodSeconds: 2
   failureThreshold: 1
   timeoutSeconds: 5

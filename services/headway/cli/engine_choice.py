@@ -2,6 +2,7 @@
 
 import os
 import subprocess
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -9,6 +10,7 @@ from pathlib import Path
 from headway.core.engine_args import check_engine, check_engine_args
 from headway.core.engine_kind import EngineKind, Feature
 from headway.core.engine_limits import check_model, lacking
+from headway.core.engine_server import EngineServer
 from headway.core.errors import FailedPreconditionError, InvalidArgumentError
 from headway.core.plan.serving import EngineLimits, ModelDeployment
 
@@ -76,29 +78,89 @@ def check_names(engines: Mapping[str, EngineChoice], models: Sequence[ModelDeplo
 
 
 def check_limits(limits: EngineLimits, models: Sequence[ModelDeployment], *, device: str, is_emulated: bool) -> None:
-    """InvalidArgumentError where an option asks for something that vLLM lacks."""
-    if all(model.engine is EngineKind.HEADWAY for model in models):
+    """InvalidArgumentError where an option asks for something that an engine lacks, or servers decide."""
+    others = {model.engine for model in models} - {EngineKind.HEADWAY}
+    if not others:
         return
+    if {model.engine for model in models} == {EngineKind.VLLM_SERVER}:
+        _check_server_limits(limits)
     block_size = limits.block_size or _CPU_BLOCK_SIZE
     field, limit_feature = lacking(limits) or ("", None)
     ruled_out = (
         ("--emulate", is_emulated, "emulation"),
         (_OPTIONS.get(field, ""), bool(field), limit_feature),
-        ("--quantization", any(m.spec.quantization and m.engine is EngineKind.VLLM for m in models), Feature.INT8),
+        ("--quantization", any(m.spec.quantization and m.engine in others for m in models), Feature.INT8),
     )
     for option, is_set, feature in ruled_out:
         if is_set:
             raise InvalidArgumentError(
-                f"{option}: a model runs on vllm, which lacks {feature}.",
+                f"{option}: a model runs on {min(others)}, which lacks {feature}.",
                 hint="Leave it out, or serve every model with --engine headway.",
                 field=option.partition(" ")[0].rstrip(","),
             )
-    if device == "cpu" and block_size % _CPU_BLOCK_SIZE:
+    if EngineKind.VLLM in others and device == "cpu" and block_size % _CPU_BLOCK_SIZE:
         raise InvalidArgumentError(
             f"--block-size {block_size}: vllm takes multiples of {_CPU_BLOCK_SIZE} on the CPU.",
             hint=f"Give --block-size {_CPU_BLOCK_SIZE}.",
             field="--block-size",
         )
+
+
+def _check_server_limits(limits: EngineLimits) -> None:
+    """InvalidArgumentError where a limit is set that the servers decide."""
+    decided = {
+        "--block-size": limits.block_size,
+        "--kv-cache-memory": limits.kv_cache_bytes,
+        "--no-prefix-cache": limits.enable_prefix_cache,
+    }
+    for option, value in decided.items():
+        if value is not None:
+            raise InvalidArgumentError(
+                f"{option} is decided by the servers, which run already.", hint="Leave it out.", field=option
+            )
+
+
+def read_servers(urls: Sequence[str], models: Sequence[ModelDeployment]) -> tuple[EngineServer, ...]:
+    """Reads `URL` and `NAME=URL`: the servers of models on vllm-server, each of which must be there and have its model.
+
+    Raises:
+        InvalidArgumentError: a URL is for no such model, or such a model has none.
+        FailedPreconditionError: a server does not answer, or is not what it has to be.
+    """
+    served = {model.name: model for model in models if model.engine is EngineKind.VLLM_SERVER}
+    servers = []
+    for text in urls:
+        name, url = _split_url(text)
+        if not name and len(served) == 1:
+            (name,) = served
+        if name not in served:
+            raise InvalidArgumentError(
+                f"--engine-url {text} is for no model on {EngineKind.VLLM_SERVER}.",
+                hint=f"Write NAME=URL, and give that model --engine NAME={EngineKind.VLLM_SERVER}.",
+                field="--engine-url",
+            )
+        servers.append(EngineServer(model=name, url=url.rstrip("/")))
+    for name in served.keys() - {server.model for server in servers}:
+        raise InvalidArgumentError(
+            f"'{name}' is to run on {EngineKind.VLLM_SERVER}, and there is no server of it.",
+            hint=f"Give --engine-url {name}=http://HOST:PORT.",
+            field="--engine-url",
+        )
+    if len({server.url for server in servers}) < len(servers):
+        raise InvalidArgumentError("--engine-url: a server is named twice.", field="--engine-url")
+    for server in servers:
+        _check_server(server, served[server.model])
+    return tuple(servers)
+
+
+def _check_server(server: EngineServer, model: ModelDeployment) -> None:
+    """Asks as a worker does, in a process that may import what workers do."""
+    command = [sys.executable, "-m", "headway.worker.vllm_server", server.url, server.model, model.directory]
+    asked = subprocess.run(command, capture_output=True, text=True, timeout=_VERSION_TIMEOUT_S, check=False)
+    if asked.returncode == 0:
+        return
+    message, _, hint = asked.stderr.strip().partition("\n")
+    raise FailedPreconditionError(message, hint=hint, field="--engine-url")
 
 
 def find_vllm() -> str:
@@ -140,6 +202,12 @@ def _split(text: str, option: str) -> tuple[str, str]:
     if equals and not name.strip():
         raise InvalidArgumentError(f"{option} {text} has no name before the '='.", field=option)
     return name, rest
+
+
+def _split_url(text: str) -> tuple[str, str]:
+    """A URL may have an '=' of its own, behind its '://'."""
+    name, equals, rest = text.partition("=")
+    return (name, rest) if equals and "://" not in name else ("", text)
 
 
 def _split_args(text: str) -> tuple[str, str]:

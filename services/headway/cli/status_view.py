@@ -111,7 +111,9 @@ def _workers(controller: ControllerStatus, fleet: FleetStatus, plan: ServingPlan
     for worker in controller.workers:
         hardware = worker.hardware
         described = "-"
-        if hardware is not None:
+        if hardware is not None and hardware.server is not None:
+            described = f"{hardware.engine_label} at {hardware.server.url}"
+        elif hardware is not None:
             threads = "" if hardware.is_emulated else f", {hardware.num_threads} threads"
             bound = f" on {_cores(own)}" if (own := cores.get(worker.worker_id)) else ""
             device = f" (GPU {hardware.device_id})" if hardware.device_id else ""

@@ -11,13 +11,15 @@ from headway.cli import up_options as options
 from headway.cli.backend_choice import check_backends, with_backends
 from headway.cli.claim import claim
 from headway.cli.emulation import parse_emulation
-from headway.cli.engine_choice import check_limits, check_names, find_vllm, read_engines
+from headway.cli.engine_choice import check_limits, check_names, find_vllm, read_engines, read_servers
 from headway.cli.models import read_models
 from headway.cli.options import CatalogueFile, StateDir
+from headway.cli.parser_choice import with_parsers
 from headway.cli.ports import take_port
 from headway.cli.worker_count import count_vllm, count_workers
 from headway.client.stack import default_state_dir
 from headway.core.deployment import Deployment, EmulatedDevices, GatewayOptions, WorkerOptions
+from headway.core.engine_kind import EngineKind
 from headway.core.errors import InvalidArgumentError
 from headway.core.line import QueuePolicy
 from headway.core.plan.serving import EngineLimits
@@ -41,7 +43,10 @@ def up(
     emulate: options.Emulate = None,
     stage_profiles: options.StageProfiles = None,
     engine: options.Engines = None,
+    engine_url: options.EngineUrls = None,
     engine_args: options.EngineArgs = None,
+    tool_parser: options.ToolParsers = None,
+    reasoning_parser: options.ReasoningParsers = None,
     backend: options.Backends = None,
     dtype: options.Dtype = None,
     quantization: options.Quantization = None,
@@ -101,6 +106,7 @@ def up(
         engines=engines,
     )
     check_names(engines, models)
+    models = with_parsers(models, tool_parser or (), reasoning_parser or ())
     models = with_backends(models, backend or (), is_emulated=bool(emulated))
     limits = EngineLimits(
         block_size=block_size,
@@ -122,16 +128,19 @@ def up(
     )
     check_limits(limits, models, device=device, is_emulated=bool(emulated))
     check_backends(models, limits, device=device)
-    num_vllm = count_vllm(workers, models)
+    servers = read_servers(engine_url or (), models)
+    computed = tuple(model for model in models if model.engine is not EngineKind.VLLM_SERVER)
+    num_vllm = count_vllm(workers, computed)
     if not emulated:
         worker_options = WorkerOptions(
-            count=count_workers(workers, models, limits),
+            count=len(servers) + (count_workers(workers, computed, limits) if computed else 0),
             device=device,
             num_threads=threads,
             memory_bytes=memory or 0,
             cores=() if no_bind_cores else None,
             num_vllm=num_vllm,
             vllm_python=find_vllm() if num_vllm else "",
+            servers=servers,
         )
     else:
         worker_options = WorkerOptions(

@@ -8,6 +8,7 @@ import typer
 from headway.cli.bytesize import parse_bytes
 from headway.cli.counts import parse_counts
 from headway.cli.duration import parse_duration
+from headway.core.answer_parser import ReasoningParser, ToolParser
 
 _ENGINE = "Engine"
 _PARALLEL = "Parallel"
@@ -50,7 +51,18 @@ Engines: TypeAlias = Annotated[
     typer.Option(
         "--engine",
         metavar="ENGINE|NAME=ENGINE",
-        help="What computes the models, or the one of that name: vllm, or headway, the default. Repeatable.",
+        help="What computes the models, or the one of that name: vllm, vllm-server (a server that --engine-url names), "
+        "or headway, the default. Repeatable.",
+        rich_help_panel=_ENGINE,
+    ),
+]
+EngineUrls: TypeAlias = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--engine-url",
+        metavar="URL|NAME=URL",
+        help="A vLLM server that runs already, of the models on vllm-server, or the one of that name. Repeatable: each "
+        "is a worker.",
         rich_help_panel=_ENGINE,
     ),
 ]
@@ -61,6 +73,25 @@ EngineArgs: TypeAlias = Annotated[
         metavar="'ARGS'|NAME='ARGS'",
         help="Flags for vllm as they are, e.g. '--enforce-eager'; not those that Headway decides. Repeatable.",
         rich_help_panel=_ENGINE,
+    ),
+]
+ToolParsers: TypeAlias = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--tool-parser",
+        metavar="PARSER|NAME=PARSER",
+        help=f"How tool calls of the models, or the one of that name, are read: {', '.join(ToolParser)}. Default: as "
+        "the chat template shows. Repeatable.",
+        rich_help_panel=_GATEWAY,
+    ),
+]
+ReasoningParsers: TypeAlias = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--reasoning-parser",
+        metavar="PARSER|NAME=PARSER",
+        help=f"How reasoning is read: {', '.join(ReasoningParser)}. Default: as the chat template shows. Repeatable.",
+        rich_help_panel=_GATEWAY,
     ),
 ]
 Backends: TypeAlias = Annotated[

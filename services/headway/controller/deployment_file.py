@@ -7,6 +7,7 @@ from typing import Any, Literal, Self
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
+from headway.core.answer_parser import check_parsers
 from headway.core.deployment import Deployment, WorkerOptions
 from headway.core.engine_args import check_engine
 from headway.core.engine_kind import EngineKind, Feature
@@ -62,6 +63,8 @@ class ModelDocument(_Document):
     slo: SloDocument = SloDocument()
     engine: EngineKind = EngineKind.HEADWAY
     engine_args: str = ""
+    tool_parser: str = ""
+    reasoning_parser: str = ""
     replicas: ReplicasDocument = ReplicasDocument()
 
 
@@ -163,6 +166,12 @@ def read_model(document: ModelDocument, *, is_emulated: bool) -> ModelDeployment
             field="deployment.models.max_model_len",
         )
     _check_engine(document, spec, is_emulated=is_emulated)
+    check_parsers(
+        document.tool_parser,
+        document.reasoning_parser,
+        tool_field="deployment.models.tool_parser",
+        reasoning_field="deployment.models.reasoning_parser",
+    )
     return ModelDeployment(
         name=document.name,
         directory=str(document.path),
@@ -172,6 +181,8 @@ def read_model(document: ModelDocument, *, is_emulated: bool) -> ModelDeployment
         generation_config=document.generation_config,
         engine=document.engine,
         engine_args=document.engine_args,
+        tool_parser=document.tool_parser,
+        reasoning_parser=document.reasoning_parser,
         backend=own_backend(document.backend),
         min_replicas=document.replicas.min if document.replicas.min > 1 else None,
         max_replicas=document.replicas.max,
@@ -182,7 +193,7 @@ def _check_engine(document: ModelDocument, spec: ModelSpec, *, is_emulated: bool
     """InvalidArgumentError where the model's engine cannot compute it so."""
     check_engine(document.engine, document.engine_args)
     check_model(document.name, spec, document.engine)
-    if document.engine is EngineKind.VLLM and (is_emulated or document.quantization):
+    if document.engine is not EngineKind.HEADWAY and (is_emulated or document.quantization):
         what = "emulation" if is_emulated else Feature.INT8
         raise InvalidArgumentError(
             f"{document.name} is to run on {document.engine}, which lacks {what}.",

@@ -79,8 +79,8 @@ def resolve_workers(options: WorkerOptions, *, machine: MachineResources) -> Wor
     """
     memory_bytes = options.memory_bytes
     if memory_bytes == 0 and options.device == "cpu":
-        memory_bytes = int(_MEMORY_SHARE * machine.available_bytes) // options.count
-    num_threads = options.num_threads or max(1, machine.num_cores // options.count)
+        memory_bytes = int(_MEMORY_SHARE * machine.available_bytes) // max(1, options.num_computing)
+    num_threads = options.num_threads or max(1, machine.num_cores // max(1, options.num_computing))
     return replace(
         options,
         num_threads=num_threads,
@@ -94,27 +94,28 @@ def _gpus(options: WorkerOptions, machine: MachineResources) -> tuple[str, ...]:
     if options.device != "cuda" or options.emulated:
         return ()
     if machine.gpus is None:
-        return tuple(str(index) for index in range(options.count))
-    if options.count > len(machine.gpus):
+        return tuple(str(index) for index in range(options.num_computing))
+    if options.num_computing > len(machine.gpus):
         names = f" ({', '.join(machine.gpus)})" if machine.gpus else ""
         raise FailedPreconditionError(
-            f"Each of {options.count} workers needs a GPU of its own, and this machine has {len(machine.gpus)}{names}.",
+            f"Each of {options.num_computing} workers needs a GPU of its own, and this machine has {len(machine.gpus)}"
+            f"{names}.",
             hint=f"Take --workers {len(machine.gpus)}, or name more GPUs in {VISIBLE_GPUS}."
             if machine.gpus
             else f"Take --device cpu, or name GPUs in {VISIBLE_GPUS}.",
             field="workers",
         )
-    return machine.gpus[: options.count]
+    return machine.gpus[: options.num_computing]
 
 
 def _shares(options: WorkerOptions, num_threads: int, machine: MachineResources) -> tuple[tuple[int, ...], ...]:
     """Cores of each worker's own, as many for each; none where they are too few, or not the machine's alone."""
-    if options.device != "cpu" or options.emulated or options.count == 1:
+    if options.device != "cpu" or options.emulated or options.num_computing < 2:
         return ()
-    if options.count * num_threads > machine.num_cores or machine.num_cores < len(machine.cores):
+    if options.num_computing * num_threads > machine.num_cores or machine.num_cores < len(machine.cores):
         return ()
-    share = len(machine.cores) // options.count
-    return tuple(machine.cores[index * share : (index + 1) * share] for index in range(options.count))
+    share = len(machine.cores) // options.num_computing
+    return tuple(machine.cores[index * share : (index + 1) * share] for index in range(options.num_computing))
 
 
 def wanted_processes(deployment: Deployment, *, settings: ChildSettings) -> tuple[ProcessSpec, ...]:
@@ -157,14 +158,16 @@ def worker_spec(
         port, metrics_port: that it listens on; None for any.
     """
     emulated = workers.emulated_by(index)
+    gpu = {VISIBLE_GPUS: workers.gpus[index]} if index < len(workers.gpus) else {}
     engine = workers.engine_of(index)
+    server = workers.server_of(index)
     is_own = engine is EngineKind.HEADWAY
     return ProcessSpec(
         name=name,
         kind="worker",
         command=module_command(
             "worker",
-            sys.executable if is_own else workers.vllm_python,
+            workers.vllm_python if engine is EngineKind.VLLM else sys.executable,
             **_common_flags(name, settings, log_level=log_level, otlp_endpoint=otlp_endpoint),
             port=port,
             metrics_port=metrics_port,
@@ -172,18 +175,20 @@ def worker_spec(
             num_threads=workers.num_threads,
             memory_bytes=workers.memory_bytes if emulated is None else emulated.memory_bytes,
             engine=None if is_own else engine,
+            engine_url=None if server is None else server.url,
+            engine_model=None if server is None else server.model,
             emulate=None if emulated is None else emulated.name,
             group_id=name.replace("worker", "group"),
             queue_policy=queue_policy,
         ),
-        environment=settings.environment("worker") | ({VISIBLE_GPUS: workers.gpus[index]} if workers.gpus else {}),
+        environment=settings.environment("worker") | gpu,
         runtime=_EMULATED_RUNTIME if emulated else _openmp(workers),
         # Another interpreter's modules cannot be had from a process of ours.
         preload=("headway.worker.__main__", f"headway.worker.{'emulated' if emulated else 'computed'}_loading")
         if is_own
         else (),
         niceness=0 if emulated else _WORKER_NICENESS,  # it computes nothing, and must wake up in time
-        cores=workers.cores[index] if workers.cores else (),
+        cores=workers.cores[index] if workers.cores and index < len(workers.cores) else (),
     )
 
 

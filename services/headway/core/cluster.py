@@ -5,6 +5,7 @@ import json
 from dataclasses import dataclass, field
 
 from headway.core.engine_kind import EngineKind
+from headway.core.engine_server import ServerFacts
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -20,6 +21,8 @@ class Hardware:
         device_id: the GPU's id, as `CUDA_VISIBLE_DEVICES` names it; empty for none.
         is_emulated: whether the device is emulated: the worker takes its time and computes nothing. `name` is then
             that of a device in the catalogue.
+        server: that the worker stands in for; None where it computes itself. The rest describes the worker's machine
+            then, of which it takes nothing.
     """
 
     device: str
@@ -29,11 +32,13 @@ class Hardware:
     software: dict[str, str] = field(default_factory=dict)
     is_emulated: bool = False
     device_id: str = ""
+    server: ServerFacts | None = None
 
     @property
     def engine(self) -> EngineKind:
         """What its workers compute with: an engine other than ours is among the software."""
-        return EngineKind.VLLM if EngineKind.VLLM in self.software else EngineKind.HEADWAY
+        others = (EngineKind.VLLM, EngineKind.VLLM_SERVER)
+        return next((kind for kind in others if kind in self.software), EngineKind.HEADWAY)
 
     @property
     def engine_label(self) -> str:

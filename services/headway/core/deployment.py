@@ -4,6 +4,7 @@ from dataclasses import dataclass, field, replace
 
 from headway.core.api_key import hashed_key
 from headway.core.engine_kind import EngineKind
+from headway.core.engine_server import EngineServer
 from headway.core.line import QueuePolicy
 from headway.core.plan.serving import EngineLimits, ModelDeployment
 
@@ -60,8 +61,9 @@ class WorkerOptions:
         cores: the cores that each worker is bound to, by worker; () for none: they run where there is room. None
             gives each its share where there are several that compute on the CPU, and cores enough for their threads.
         gpus: the GPU of each worker, as `CUDA_VISIBLE_DEVICES` names it; () for none.
-        num_vllm: how many of the workers, the last ones, compute with vLLM.
+        num_vllm: how many of the workers, the last ones that compute, do so with vLLM.
         vllm_python: the interpreter that has it; empty for none.
+        servers: of other engines that workers stand in for, the last ones, one each; they compute nothing.
         emulated: devices that the workers take the time of, one after the other, computing nothing; () to compute.
     """
 
@@ -74,10 +76,22 @@ class WorkerOptions:
     emulated: tuple[EmulatedDevices, ...] = ()
     num_vllm: int = 0
     vllm_python: str = ""
+    servers: tuple[EngineServer, ...] = ()
+
+    @property
+    def num_computing(self) -> int:
+        """Workers that share the machine's cores and memory."""
+        return self.count - len(self.servers)
+
+    def server_of(self, index: int) -> EngineServer | None:
+        """What a worker stands in for; None where it computes."""
+        return self.servers[index - self.num_computing] if index >= self.num_computing else None
 
     def engine_of(self, index: int) -> EngineKind:
         """What a worker computes with."""
-        return EngineKind.VLLM if index >= self.count - self.num_vllm else EngineKind.HEADWAY
+        if index >= self.num_computing:
+            return EngineKind.VLLM_SERVER
+        return EngineKind.VLLM if index >= self.num_computing - self.num_vllm else EngineKind.HEADWAY
 
     def emulated_by(self, index: int) -> EmulatedDevices | None:
         """The kind of device of a worker; None for a real one."""

@@ -43,9 +43,10 @@ _SHORT = {"tp": "tensor-parallel-size", "pp": "pipeline-parallel-size", "dp": "d
 def check_engine(kind: EngineKind, args: str) -> None:
     """InvalidArgumentError where the arguments are for none, or contradict what Headway decides."""
     check_engine_args(args)
-    if kind is EngineKind.HEADWAY and args:
+    if kind is not EngineKind.VLLM and args:
+        computes = "Headway's own engine" if kind is EngineKind.HEADWAY else "a server that was started already"
         raise InvalidArgumentError(
-            f"--engine-args '{args}' are for --engine vllm, and Headway's own engine computes the model.",
+            f"--engine-args '{args}' are for --engine vllm, and {computes} computes the model.",
             hint="Say --engine vllm, or leave them out.",
             field="--engine-args",
         )

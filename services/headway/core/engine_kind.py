@@ -16,6 +16,7 @@ class EngineKind(StrEnum):
 
     HEADWAY = "headway"
     VLLM = "vllm"
+    VLLM_SERVER = "vllm-server"
 
     @classmethod
     def _missing_(cls, value: object) -> "EngineKind | None":
@@ -53,6 +54,7 @@ FEATURES: Mapping[EngineKind, frozenset[Feature]] = {
     EngineKind.VLLM: frozenset(
         {Feature.LOGPROBS, Feature.PROMPT_LOGPROBS, Feature.RESUME_GREEDY, Feature.BLOCK_EVENTS, Feature.LORA}
     ),
+    EngineKind.VLLM_SERVER: frozenset({Feature.LOGPROBS, Feature.RESUME_GREEDY, Feature.BLOCK_EVENTS}),
 }
 """What each engine declares; the contract's tests hold it to that."""
 

@@ -1,4 +1,4 @@
-"""What of a model, and of an operator's limits, vLLM cannot do. Pure."""
+"""What of a model, and of an operator's limits, other engines cannot do. Pure."""
 
 from headway.core.engine_kind import EngineKind, Feature
 from headway.core.errors import InvalidArgumentError
@@ -7,7 +7,7 @@ from headway.core.plan.serving import EngineLimits
 
 
 def lacking(limits: EngineLimits) -> tuple[str, Feature] | None:
-    """The first field that asks for something that vLLM lacks, and what that is; None where it can keep all."""
+    """The first field that asks for something that they lack, and what that is; None where it can keep all."""
     asked = (
         ("tp", limits.parallel.num_ranks > 1, Feature.GROUPS),
         ("prefill_workers", limits.is_disaggregated, Feature.BLOCK_TRANSFER),
@@ -21,9 +21,9 @@ def lacking(limits: EngineLimits) -> tuple[str, Feature] | None:
 
 def check_model(name: str, spec: ModelSpec, engine: EngineKind) -> None:
     """InvalidArgumentError where the engine cannot compute a model of this shape."""
-    if engine is EngineKind.VLLM and spec.encoder is not None:
+    if engine is not EngineKind.HEADWAY and spec.encoder is not None:
         raise InvalidArgumentError(
-            f"{name} does not generate, and vllm lacks {Feature.ENCODERS} here.",
+            f"{name} does not generate, and {engine} lacks {Feature.ENCODERS} here.",
             hint=f"Serve it with --engine {name}=headway.",
             field="--engine",
         )

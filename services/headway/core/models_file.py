@@ -196,8 +196,10 @@ def _positive(text: str) -> float:
 
 
 def _engine_kind(text: str) -> EngineKind:
+    if text == EngineKind.VLLM_SERVER:
+        raise ValueError(f"is {text}, whose models are where their servers are: nothing is placed")
     if text not in tuple(EngineKind):
-        raise ValueError(f"should be {' or '.join(EngineKind)}, not '{text}'")
+        raise ValueError(f"should be {EngineKind.HEADWAY} or {EngineKind.VLLM}, not '{text}'")
     return EngineKind(text)
 
 

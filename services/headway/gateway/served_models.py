@@ -5,6 +5,7 @@ import logging
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import NamedTuple
 
 from headway.core.adapter import Adapter
 from headway.core.errors import FailedPreconditionError, HeadwayError, NotFoundError, UnavailableError
@@ -20,6 +21,15 @@ from headway.store.plans import PlanStore
 log = logging.getLogger(__name__)
 
 _RETRY_S = 1.0
+
+
+class _Source(NamedTuple):
+    """What a model's text depends on; see `ModelDeployment`."""
+
+    directory: str
+    generation_config: str
+    tool_parser: str
+    reasoning_parser: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +56,7 @@ class ServedModels:
         self.models: Mapping[str, ServedModel] = {}
         self.faults: Mapping[str, HeadwayError] = {}
         self.follower = PlanFollower(plans, take=self._apply)
-        self._texts: dict[tuple[str, str], _CheckpointText] = {}
+        self._texts: dict[_Source, _CheckpointText] = {}
 
     async def get(self, name: str) -> ServedModel:
         """A model by its name; NotFoundError if not even the newest plan has one of that name."""
@@ -92,25 +102,33 @@ class ServedModels:
         """Returns the tokenizer and templates of a checkpoint, which is read once."""
         source = _source_of(deployment)
         if source not in self._texts:
-            self._texts[source] = await asyncio.to_thread(_read_text, *source)
+            self._texts[source] = await asyncio.to_thread(_read_text, source)
         return self._texts[source]
 
 
-def _source_of(deployment: ModelDeployment) -> tuple[str, str]:
-    return deployment.directory, deployment.generation_config
+def _source_of(deployment: ModelDeployment) -> _Source:
+    return _Source(
+        deployment.directory, deployment.generation_config, deployment.tool_parser, deployment.reasoning_parser
+    )
 
 
-def _read_text(directory: str, generation_config: str) -> _CheckpointText:
-    checkpoint = read_checkpoint(Path(directory), has_weights=False, generation_config=generation_config)
+def _read_text(source: _Source) -> _CheckpointText:
+    checkpoint = read_checkpoint(Path(source.directory), has_weights=False, generation_config=source.generation_config)
     tokenizer = Tokenizer.load(checkpoint.tokenizer_file)
-    return _CheckpointText(tokenizer, _template_of(checkpoint), checkpoint.sampling_defaults)
+    return _CheckpointText(tokenizer, _template_of(checkpoint, source), checkpoint.sampling_defaults)
 
 
-def _template_of(checkpoint: Checkpoint) -> ChatTemplate | None:
+def _template_of(checkpoint: Checkpoint, source: _Source) -> ChatTemplate | None:
     if checkpoint.chat_template is None:
         return None
     try:
-        return ChatTemplate(checkpoint.chat_template, bos_token=checkpoint.bos_token, eos_token=checkpoint.eos_token)
+        return ChatTemplate(
+            checkpoint.chat_template,
+            bos_token=checkpoint.bos_token,
+            eos_token=checkpoint.eos_token,
+            tool_parser=source.tool_parser,
+            reasoning_parser=source.reasoning_parser,
+        )
     except FailedPreconditionError as error:
         log.warning("%s: chat is not available: %s", checkpoint.directory, error)
         return None

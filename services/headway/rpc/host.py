@@ -34,6 +34,7 @@ READINESS = "readiness"
 answers."""
 
 _STOP_GRACE_S = 0.5
+_PROBE_S = 4.0
 
 # Peers ping every 10 s (CHANNEL_OPTIONS), also between messages.
 SERVER_OPTIONS = (
@@ -80,6 +81,7 @@ class Host:
         self.server = grpc.aio.server(interceptors=[CallInterceptor(guard)], options=tuple(options.items()))
         self.membership = membership
         self._health = health.aio.HealthServicer()
+        self._is_ready = False
         self._tasks: set[asyncio.Task[None]] = set()
         advertised = config.advertise_host or config.bind_host
         self._advertised_host = advertised
@@ -104,11 +106,11 @@ class Host:
         return task
 
     async def show_ready(self, *, is_ready: bool) -> None:
-        """Tells whoever asks the health service for `READINESS` whether requests should come here. One that was asked
-        to end never is ready again."""
+        """Tells whoever asks the health service for `READINESS`, or for `/ready` beside the metrics, whether requests
+        should come here. One that was asked to end never is ready again."""
+        self._is_ready = is_ready and not self.stopping.is_set()
         status = health_pb2.HealthCheckResponse
-        shown = status.SERVING if is_ready and not self.stopping.is_set() else status.NOT_SERVING
-        await self._health.set(READINESS, shown)
+        await self._health.set(READINESS, status.SERVING if self._is_ready else status.NOT_SERVING)
 
     async def update_member(self, **changes: Any) -> None:
         """Changes fields of the lease and writes it at once."""
@@ -127,7 +129,8 @@ class Host:
         port = self._bind()
         self._add_health_and_reflection()
         await self.server.start()
-        metrics_server = serve_metrics(self.config.bind_host, self.config.metrics_port)
+        probes = {"/live": self._probe(lambda: True), "/ready": self._probe(lambda: self._is_ready)}
+        metrics_server = serve_metrics(self.config.bind_host, self.config.metrics_port, probes=probes)
         await self.update_member(
             endpoint=f"{self._advertised_host}:{port}",
             metrics_endpoint=f"{self._advertised_host}:{metrics_server.server_port}",
@@ -165,6 +168,24 @@ class Host:
         serving = health_pb2.HealthCheckResponse.SERVING
         for name in ("", *_service_names(self.kind)):
             self.spawn(self._health.set(name, serving), name="health")
+
+    def _probe(self, is_so: Callable[[], bool]) -> Callable[[], bool]:
+        """Asks the event loop from another thread: one that does not answer is as good as no. It needs no certificate,
+        as the health service does where calls are encrypted."""
+        loop = asyncio.get_running_loop()
+
+        async def look() -> bool:
+            return is_so()
+
+        def ask() -> bool:
+            looking = asyncio.run_coroutine_threadsafe(look(), loop)
+            try:
+                return looking.result(_PROBE_S)
+            except TimeoutError:
+                looking.cancel()
+                return False
+
+        return ask
 
     async def _keep_lease(self) -> None:
         while True:

@@ -7,7 +7,8 @@ from headway.controller.cell.config import CellConfig
 from headway.controller.cell.specs import worker_specs
 from headway.controller.machine import MachineResources
 from headway.controller.process import ProcessSpec
-from headway.core.errors import FailedPreconditionError, NotFoundError
+from headway.core.engine_kind import EngineKind
+from headway.core.errors import FailedPreconditionError, InvalidArgumentError, NotFoundError
 
 MACHINE = MachineResources(num_cores=8, cores=tuple(range(8)), available_bytes=100, gpus=("3", "GPU-1"))
 
@@ -45,6 +46,16 @@ def test_emulated_ones_take_the_devices_memory() -> None:
 def test_more_workers_than_gpus_are_refused() -> None:
     with pytest.raises(FailedPreconditionError, match="needs a GPU of its own"):
         worker_specs(CellConfig(device="cuda", workers=3), cell_id="c", machine=MACHINE)
+
+
+def test_one_stands_in_for_a_server() -> None:
+    config = CellConfig(engine=EngineKind.VLLM_SERVER, engine_url="http://localhost:8000", engine_model="chat")
+    [spec] = worker_specs(config, cell_id="c", machine=MACHINE)
+    found = flags(spec)
+    assert (found["--engine"], found["--engine-url"]) == ("vllm-server", "http://localhost:8000")
+    assert found["--engine-model"] == "chat"
+    with pytest.raises(InvalidArgumentError, match="needs engine_url and engine_model"):
+        worker_specs(CellConfig(engine=EngineKind.VLLM_SERVER), cell_id="c", machine=MACHINE)
 
 
 def test_an_unknown_device_is_refused() -> None:

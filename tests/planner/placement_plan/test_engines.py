@@ -26,6 +26,7 @@ from headway.planner.serving.placed import make_placed_plan
 GIB = 1024**3
 OWN = Hardware(device="cuda", name="V100-16", num_threads=1, memory_bytes=16 * GIB)
 VLLM = replace(OWN, software={"vllm": "0.32.0"})
+_PLACED = {EngineKind.HEADWAY, EngineKind.VLLM}
 LENGTHS = {"prompt": TokenLengths(mean=300.0), "output": TokenLengths(mean=40.0)}
 
 
@@ -61,7 +62,7 @@ def test_only_workers_of_the_engines_asked_for_are_devices() -> None:
     both = workers(own=2, vllm=3)
     assert found(EngineKind.HEADWAY, of=both) == [("V100-16", 2)]
     assert found(EngineKind.VLLM, of=both) == [("V100-16+vllm", 3)]
-    assert found(*EngineKind, of=both) == [("V100-16+vllm", 3), ("V100-16", 2)]
+    assert found(*_PLACED, of=both) == [("V100-16+vllm", 3), ("V100-16", 2)]
     with pytest.raises(FailedPreconditionError, match="to run on vllm, and no live worker"):
         found(EngineKind.VLLM, of=workers(own=2, vllm=0))
 
@@ -70,7 +71,7 @@ def test_a_search_gives_each_engine_its_own_devices_and_the_plan_its_own_workers
     deployments: list[ModelDeployment],
 ) -> None:
     there = workers(own=1, vllm=2)
-    cluster, *others = clusters_with(set(EngineKind), there, catalogue=built_in_catalogue())
+    cluster, *others = clusters_with(_PLACED, there, catalogue=built_in_catalogue())
     problem = PlacementProblem(
         models=(
             ProblemModel(name="own", architecture="own", **LENGTHS),

@@ -15,20 +15,24 @@ from headway.rpc.config import parse_config
 from headway.rpc.host import hosting, run
 from headway.v1 import worker_pb2_grpc
 from headway.worker.config import WorkerConfig
-from headway.worker.hardware import detect_hardware, emulated_hardware
+from headway.worker.hardware import detect_hardware, emulated_hardware, server_hardware
 from headway.worker.service import WorkerService
 from headway.worker.servicer import WorkerServicer
 from headway.worker.state import WorkerState
 from headway.worker.transfer.client import PeerWorkerClient
 from headway.worker.vllm.environment import vllm_version
+from headway.worker.vllm_server.server import describe_server
 
 log = logging.getLogger(__name__)
 
 
-def _hardware(config: WorkerConfig) -> Hardware:
+async def _hardware(config: WorkerConfig) -> Hardware:
     if config.emulate:
         return emulated_hardware(config.emulate, memory_bytes=config.memory_bytes)
     try:
+        if config.engine is EngineKind.VLLM_SERVER:
+            described = await describe_server(config.engine_url, model=config.engine_model)
+            return server_hardware(described.served, version=described.version)
         found = detect_hardware(device=config.device, num_threads=config.num_threads, memory_bytes=config.memory_bytes)
         if config.engine is EngineKind.HEADWAY:
             return found
@@ -47,7 +51,7 @@ async def main(config: WorkerConfig) -> None:
                 state = await states.get()
                 await host.update_member(**asdict(replace(state, group_id=state.group_id or group_id)))
 
-        hardware = _hardware(config)
+        hardware = await _hardware(config)
         if hardware.is_emulated:
             log.warning("%s is emulated: steps take its time, nothing is computed, tokens are made up", hardware.name)
             EMULATED_DEVICE.labels(hardware.name).set(1)

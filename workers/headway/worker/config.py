@@ -23,6 +23,10 @@ class WorkerConfig(ProcessConfig):
     """What weights, KV blocks and workspace may use."""
     engine: EngineKind = EngineKind.HEADWAY
     """What computes its models."""
+    engine_url: str = ""
+    """Of the server that it stands in for, with the engine vllm-server."""
+    engine_model: str = ""
+    """Headway's name of the model that the server serves."""
     emulate: str = ""
     """Device of the catalogue that the worker takes the time of, computing nothing; empty to compute."""
     queue_policy: Literal["fcfs", "least-slack", "priority"] = "least-slack"

@@ -7,7 +7,12 @@ from pathlib import Path
 from typing import Protocol
 
 from headway.core.cluster import Hardware
+from headway.core.engine_kind import EngineKind
+from headway.core.engine_server import ServerFacts
 from headway.core.errors import FailedPreconditionError
+
+_BOUNDLESS_BYTES = 2**50
+"""The server has what it needs already."""
 
 
 def emulated_hardware(name: str, *, memory_bytes: int) -> Hardware:
@@ -19,6 +24,22 @@ def emulated_hardware(name: str, *, memory_bytes: int) -> Hardware:
         memory_bytes=memory_bytes,
         software={"headway": version_of_headway()},
         is_emulated=True,
+    )
+
+
+def server_hardware(served: ServerFacts, *, version: str) -> Hardware:
+    """What a worker says of itself that stands in for a server: nobody knows what that computes on.
+
+    Args:
+        version: of the server's software.
+    """
+    return Hardware(
+        device="cpu",
+        name=_cpu_name(),
+        num_threads=1,
+        memory_bytes=_BOUNDLESS_BYTES,
+        software={"headway": version_of_headway(), EngineKind.VLLM_SERVER: version},
+        server=served,
     )
 
 

@@ -42,6 +42,10 @@ def loader_of(
         from headway.worker.vllm.loading import VllmLoader
 
         return VllmLoader(hardware, queue_policy=queue_policy)
+    if hardware.server is not None:
+        from headway.worker.vllm_server.loading import VllmServerLoader
+
+        return VllmServerLoader(hardware.server)
     from headway.worker.computed_loading import ComputedLoader
 
     return ComputedLoader(hardware, address=address, has_graphs=has_graphs, overlaps_steps=overlaps_steps)

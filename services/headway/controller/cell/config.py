@@ -22,7 +22,11 @@ class CellConfig(CatalogueConfig):
     memory_bytes: int = Field(default=0, ge=0)
     """What weights, KV blocks and workspace of each worker may use; 0 takes all of a GPU, or an even share."""
     engine: EngineKind = EngineKind.HEADWAY
-    """What the workers compute with; the cell's own interpreter has to have it."""
+    """What the workers compute with; the cell's own interpreter has to have it, unless it is vllm-server."""
+    engine_url: str = ""
+    """Of the server that the one worker stands in for, with the engine vllm-server."""
+    engine_model: str = ""
+    """Headway's name of the model that the server serves."""
     emulate: str = ""
     """Device of the catalogue that the workers take the time of, computing nothing; empty to compute."""
     queue_policy: Literal["fcfs", "least-slack", "priority"] = "least-slack"

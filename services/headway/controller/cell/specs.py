@@ -10,6 +10,7 @@ from headway.core.catalogue import read_catalogue
 from headway.core.catalogue.catalogue import Catalogue
 from headway.core.deployment import EmulatedDevices, WorkerOptions
 from headway.core.engine_kind import EngineKind
+from headway.core.engine_server import EngineServer
 from headway.core.errors import InvalidArgumentError
 from headway.core.line import QueuePolicy
 
@@ -20,7 +21,7 @@ def worker_specs(config: CellConfig, *, cell_id: str, machine: MachineResources)
     Raises:
         FailedPreconditionError: there are fewer GPUs than workers.
         NotFoundError: the catalogue has no device to emulate of that name.
-        InvalidArgumentError: it does not say how much memory that has.
+        InvalidArgumentError: it does not say how much memory that has, or nobody which server the worker is for.
     """
     emulated = _emulated(config, read_catalogue(config.catalogue)) if config.emulate else ()
     workers = resolve_workers(
@@ -32,6 +33,7 @@ def worker_specs(config: CellConfig, *, cell_id: str, machine: MachineResources)
             emulated=emulated,
             num_vllm=config.workers if config.engine is EngineKind.VLLM else 0,
             vllm_python=sys.executable,
+            servers=_servers(config),
         ),
         machine=machine,
     )
@@ -50,6 +52,18 @@ def worker_specs(config: CellConfig, *, cell_id: str, machine: MachineResources)
         )
         for index in range(config.workers)
     )
+
+
+def _servers(config: CellConfig) -> tuple[EngineServer, ...]:
+    if config.engine is not EngineKind.VLLM_SERVER:
+        return ()
+    if not config.engine_url or not config.engine_model or config.workers > 1:
+        raise InvalidArgumentError(
+            f"The engine {config.engine} needs engine_url and engine_model, and one worker.",
+            hint="A cell stands in for one server.",
+            field="engine_url",
+        )
+    return (EngineServer(model=config.engine_model, url=config.engine_url),)
 
 
 def _emulated(config: CellConfig, catalogue: Catalogue) -> tuple[EmulatedDevices, ...]:

@@ -33,6 +33,7 @@ class ModelDeployment:
         engine_args: the engine's own flags, as on a command line, besides what the plan decides.
         adapters: that are served beside it.
         backend: what runs an encoder's layers, by name or the fastest; empty for Headway's own kernels.
+        tool_parser, reasoning_parser: how its tool calls and its reasoning are read; empty as its chat template shows.
         min_replicas, max_replicas: how many groups serve it where the planner chooses; None for one at least, and for
             as many as there are. An applied placement says so itself.
     """
@@ -48,6 +49,8 @@ class ModelDeployment:
     engine_args: str = ""
     adapters: tuple[Adapter, ...] = ()
     backend: str = ""
+    tool_parser: str = ""
+    reasoning_parser: str = ""
     min_replicas: int | None = None
     max_replicas: int | None = None
 

@@ -10,11 +10,12 @@ from jinja2.ext import Extension, loopcontrols
 from jinja2.parser import Parser
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
+from headway.core.answer_parser import ReasoningParser, ToolParser
 from headway.core.errors import FailedPreconditionError, InvalidArgumentError
 from headway.gateway.tools.harmony import EFFORTS, is_harmony
 from headway.gateway.tools.retelling import retelling_of
-from headway.gateway.tools.syntax import syntax_of
-from headway.gateway.tools.think import think_tags_of
+from headway.gateway.tools.syntax import syntax_named, syntax_of
+from headway.gateway.tools.think import tags_named, think_tags_of
 
 Message = dict[str, Any]
 
@@ -43,6 +44,8 @@ class ChatTemplate:
         source: jinja2.
         bos_token, eos_token: special tokens as text; empty if the model has none.
         now: the local time, for templates that tell the date.
+        tool_parser, reasoning_parser: see `core.answer_parser`; empty for what the template shows. Of harmony one
+            stands for both.
 
     Attributes:
         tool_syntax: how the model writes tool calls; None where it knows none, or writes them otherwise.
@@ -52,16 +55,30 @@ class ChatTemplate:
     """
 
     def __init__(
-        self, source: str, *, bos_token: str = "", eos_token: str = "", now: Callable[[], datetime] = datetime.now
+        self,
+        source: str,
+        *,
+        bos_token: str = "",
+        eos_token: str = "",
+        now: Callable[[], datetime] = datetime.now,
+        tool_parser: str = "",
+        reasoning_parser: str = "",
     ) -> None:
-        self.tool_syntax = syntax_of(source)
-        self.is_harmony = is_harmony(source)
-        self.think_tags = None if self.is_harmony else think_tags_of(source)
+        self._tells_harmony = is_harmony(source)
+        named_harmony = tool_parser == ToolParser.HARMONY or reasoning_parser == ReasoningParser.HARMONY
+        self.is_harmony = named_harmony or (self._tells_harmony and not tool_parser and not reasoning_parser)
+        if self.is_harmony:
+            self.tool_syntax, self.think_tags = syntax_named(ToolParser.HARMONY), None
+        else:
+            self.tool_syntax = syntax_named(ToolParser(tool_parser)) if tool_parser else syntax_of(source)
+            self.think_tags = (
+                tags_named(ReasoningParser(reasoning_parser)) if reasoning_parser else think_tags_of(source)
+            )
         environment = _environment(now)
         self._template = _compile(environment, source)
         self._retell = retelling_of(source)
         known = frozenset(meta.find_undeclared_variables(environment.parse(source)))
-        has_effort = self.is_harmony or _EFFORT in known
+        has_effort = self._tells_harmony or _EFFORT in known
         self._switch = "" if has_effort else next((name for name in _SWITCHES if name in known), "")
         self.variables = known | {_EFFORT} if self._switch else known
         self._special_tokens = {"bos_token": bos_token, "eos_token": eos_token}
@@ -87,7 +104,7 @@ class ChatTemplate:
             InvalidArgumentError: the template refuses the messages; the text is its own. Or it does not know the
                 reasoning effort.
         """
-        if self.is_harmony:
+        if self._tells_harmony:
             _check_effort(options)
         told = self._retell(messages)
         if continue_final_message:

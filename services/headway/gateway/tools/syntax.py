@@ -2,10 +2,11 @@
 
 import json
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+from headway.core.answer_parser import ToolParser
 from headway.core.grammar import lark_json, lark_text
 from headway.core.request import Guide, GuideKind
 from headway.gateway.tools.coder import CoderParser
@@ -147,6 +148,11 @@ def syntax_of(template: str) -> ToolSyntax | None:
     return next((syntax for syntax, shows in _SIGNS if "tools" in template and shows(template)), None)
 
 
+def syntax_named(parser: ToolParser) -> ToolSyntax | None:
+    """The syntax that a user names; None for none."""
+    return _NAMED[parser]
+
+
 def _shows(pattern: str) -> Callable[[str], object]:
     return re.compile(pattern, re.DOTALL).search
 
@@ -163,6 +169,19 @@ _SIGNS: Sequence[tuple[ToolSyntax, Callable[[str], object]]] = (
     (PYTHONIC, _shows(r"\[\s*\w*func\w*\s*\(\s*\w*param\w*\s*=")),
     (BARE, _shows(r'\\?"parameters\\?"')),
 )
+
+
+_NAMED: Mapping[ToolParser, ToolSyntax | None] = {
+    ToolParser.HERMES: TAGGED,
+    ToolParser.LLAMA3_JSON: BARE,
+    ToolParser.MISTRAL: MISTRAL,
+    ToolParser.DEEPSEEK_V3: DEEPSEEK_FENCED,
+    ToolParser.DEEPSEEK_V31: DEEPSEEK,
+    ToolParser.QWEN3_CODER: CODER,
+    ToolParser.PYTHONIC: PYTHONIC,
+    ToolParser.HARMONY: HARMONY,
+    ToolParser.NONE: None,
+}
 
 
 def _named(text: str, name: str) -> str:

@@ -1,8 +1,10 @@
 """Reasoning between tags, in front of the answer: DeepSeek R1, Qwen3, Magistral and many others."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum, auto
 
+from headway.core.answer_parser import ReasoningParser
 from headway.gateway.text.stop import num_overlapping
 from headway.gateway.tools.parser import AnswerParser, Piece
 from headway.gateway.tools.reasoning import Reasoning
@@ -25,10 +27,24 @@ class ThinkTags:
         return prompt.rfind(self.start) > prompt.rfind(self.end) and (continues or prompt.rstrip().endswith(self.start))
 
 
+_THINK, _MISTRAL = ThinkTags(THINK_START, THINK_END), ThinkTags(MISTRAL_THINK_START, MISTRAL_THINK_END)
+_NAMED: Mapping[ReasoningParser, ThinkTags | None] = {
+    ReasoningParser.DEEPSEEK_R1: _THINK,
+    ReasoningParser.QWEN3: _THINK,
+    ReasoningParser.MISTRAL: _MISTRAL,
+    ReasoningParser.HARMONY: None,
+    ReasoningParser.NONE: None,
+}
+
+
 def think_tags_of(template: str) -> ThinkTags | None:
     """The tags that a chat template knows; None for none."""
-    pairs = (ThinkTags(THINK_START, THINK_END), ThinkTags(MISTRAL_THINK_START, MISTRAL_THINK_END))
-    return next((tags for tags in pairs if tags.end in template), None)
+    return next((tags for tags in (_THINK, _MISTRAL) if tags.end in template), None)
+
+
+def tags_named(parser: ReasoningParser) -> ThinkTags | None:
+    """The tags that a user names; None for none."""
+    return _NAMED[parser]
 
 
 class _Part(Enum):

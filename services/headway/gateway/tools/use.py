@@ -51,7 +51,8 @@ async def tool_use(toolbox: Toolbox, *, model: ServedModel, options: Options) ->
         raise InvalidArgumentError(
             f"The chat template of the model '{model.name}' has no tools, or a syntax of calls that is not read here.",
             hint='Leave tools out, set tool_choice to "none", or use a model with calls as Hermes, Llama 3, Mistral, '
-            "DeepSeek, Qwen3-Coder, Python or harmony write them.",
+            "DeepSeek, Qwen3-Coder, Python or harmony write them. Where it writes them so, its operator can say it: "
+            "--tool-parser.",
             field="tools",
         )
     if options.constraints.guide is not None:

@@ -8,6 +8,7 @@ from headway.core.engine_kind import EngineKind, Feature
 from headway.core.engine_limits import lacking
 from headway.core.errors import FailedPreconditionError
 from headway.core.plan.serving import EngineLimits, ModelDeployment, ServingPlan
+from headway.planner.serving.servers import limits_of_servers, model_of_servers, workers_for
 
 _VLLM_BLOCK_SIZE = {"cpu": 32, "cuda": 16}
 """The smallest that vLLM's attention takes: a prefix is found in as many blocks as possible."""
@@ -35,7 +36,8 @@ def parts_of(
     Raises:
         FailedPreconditionError: no worker has the engine of a model.
     """
-    if len({*(model.engine for model in models), *(worker.hardware.engine for worker in workers)}) == 1:
+    found = {*(model.engine for model in models), *(worker.hardware.engine for worker in workers)}
+    if len(found) == 1 and EngineKind.VLLM_SERVER not in found:
         kind = models[0].engine if models else EngineKind.HEADWAY
         return [
             EnginePart(
@@ -43,7 +45,18 @@ def parts_of(
             )
         ]
     kinds = [kind for kind in EngineKind if any(model.engine is kind for model in models)] or [EngineKind.HEADWAY]
-    return [_part(kind, models, workers, limits=limits, current=current) for kind in kinds]
+    return [
+        *(
+            _part(kind, models, workers, limits=limits, current=current)
+            for kind in kinds
+            if kind is not EngineKind.VLLM_SERVER
+        ),
+        *(
+            _server_part(model, workers, limits=limits, current=current)
+            for model in models
+            if model.engine is EngineKind.VLLM_SERVER
+        ),
+    ]
 
 
 def joined(parts: Sequence[ServingPlan], models: Sequence[ModelDeployment]) -> ServingPlan:
@@ -73,6 +86,12 @@ def engine_of(models: Sequence[ModelDeployment], *, num_devices: int) -> EngineK
     if kinds == {EngineKind.HEADWAY}:
         return EngineKind.HEADWAY
     names = ", ".join(f"'{model.name}'" for model in models)
+    if EngineKind.VLLM_SERVER in kinds:
+        raise FailedPreconditionError(
+            f"The placement has {names}, and what {EngineKind.VLLM_SERVER} serves is where its servers are.",
+            hint="Place the other models only.",
+            field="placement",
+        )
     if len(models) > 1:
         raise FailedPreconditionError(
             f"The placement has {names} on one group, and a model on {EngineKind.VLLM} has its workers to itself.",
@@ -81,12 +100,40 @@ def engine_of(models: Sequence[ModelDeployment], *, num_devices: int) -> EngineK
         )
     if num_devices > 1:
         raise FailedPreconditionError(
-            f"The placement has {names} on {num_devices} workers together, and {EngineKind.VLLM} lacks "
+            f"The placement has {names} on {num_devices} workers together, and {models[0].engine} lacks "
             f"{Feature.GROUPS} here.",
             hint="Place it on groups of one device.",
             field="placement",
         )
-    return EngineKind.VLLM
+    return models[0].engine
+
+
+def _server_part(
+    model: ModelDeployment, workers: Sequence[PlanWorker], *, limits: EngineLimits, current: ServingPlan | None
+) -> EnginePart:
+    """A model's servers, which say themselves what they can take.
+
+    Raises:
+        FailedPreconditionError: it has none, or they are unlike, or cannot keep a limit.
+    """
+    own_workers = workers_for(model, workers)
+    if workers and not own_workers:
+        raise _without_worker(model)
+    ids = {worker.worker_id for worker in own_workers}
+    return EnginePart(
+        models=(model_of_servers(model, own_workers),),
+        workers=own_workers,
+        limits=limits_of_servers(model, limits_of(model.engine, limits, own_workers), own_workers),
+        current=None if current is None else _current(current, {model.name}, ids),
+    )
+
+
+def _without_worker(model: ModelDeployment) -> FailedPreconditionError:
+    return FailedPreconditionError(
+        f"'{model.name}' is to run on {model.engine}, and no worker has that engine.",
+        hint="Start the stack with a worker for it.",
+        field="engine",
+    )
 
 
 def _part(
@@ -100,11 +147,7 @@ def _part(
     own_models = tuple(model for model in models if model.engine is kind)
     own_workers = tuple(worker for worker in workers if worker.hardware.engine is kind)
     if workers and not own_workers:
-        raise FailedPreconditionError(
-            f"'{own_models[0].name}' is to run on {kind}, and no worker has that engine.",
-            hint="Start the stack with a worker for it.",
-            field="engine",
-        )
+        raise _without_worker(own_models[0])
     names, ids = {model.name for model in own_models}, {worker.worker_id for worker in own_workers}
     return EnginePart(
         models=own_models,

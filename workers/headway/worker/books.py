@@ -1,4 +1,4 @@
-"""What vLLM's scheduler says of its steps, as the stats that a worker reports. Pure."""
+"""What another engine's scheduler says of its steps, as the stats that a worker reports. Pure."""
 
 from dataclasses import dataclass, field
 
@@ -25,10 +25,13 @@ class Live:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Step:
-    """One iteration of vLLM's scheduler.
+    """One iteration of the engine's scheduler.
 
     Attributes:
         num_prefill_tokens, num_decodes: that it computed.
+        num_prefill_pairs: see `StepWork`; None where it is not known whose tokens they were: those of the first that
+            came, then.
+        num_steps: how many iterations it was, where they cannot be told apart.
         duration_s: since the step before, or since it had something to do.
         kv_usage: share of the blocks that tables name.
         num_prefix_queries, num_prefix_hits: tokens that it looked up and found.
@@ -44,6 +47,8 @@ class Step:
     num_prefix_queries: int = 0
     num_prefix_hits: int = 0
     num_preempted: int = 0
+    num_prefill_pairs: float | None = None
+    num_steps: int = 1
 
 
 @dataclass(slots=True)
@@ -76,12 +81,13 @@ class Books:
         live.num_tokens += num_tokens
 
     def note_step(self, step: Step) -> None:
-        num_context_tokens = self._num_context_tokens if step.num_decodes else 0
+        num_context_tokens = step.num_steps * self._num_context_tokens if step.num_decodes else 0
+        pairs = step.num_prefill_pairs
         self._step = step
         self._work += StepWork(
-            num_steps=1,
+            num_steps=step.num_steps,
             num_prefill_tokens=step.num_prefill_tokens,
-            num_prefill_pairs=self._prefill(step.num_prefill_tokens),
+            num_prefill_pairs=self._prefill(step.num_prefill_tokens) if pairs is None else pairs,
             num_decodes=step.num_decodes,
             num_context_tokens=num_context_tokens,
             duration_s=step.duration_s,
