@@ -138,28 +138,31 @@ PROGRAMS := $(or $(HEADWAY_PROGRAMS),$(or $(XDG_CACHE_HOME),$(HOME)/.cache)/head
 HELM := $(PROGRAMS)/helm-v3.22.0
 KUBECONFORM := $(PROGRAMS)/kubeconform-v0.8.0
 ETCD := $(PROGRAMS)/etcd-v3.6.13
-RESOURCE_SERVER := $(PROGRAMS)/resource-server-v0.36.3
+KUBERNETES := $(PROGRAMS)/kubernetes-v1.36.3
+KWOK := $(PROGRAMS)/kwok-v0.8.0
 GO_VERSION_OF = v$(lastword $(subst -v, ,$(notdir $@)))
 
 .PHONY: go
 go:
 	@command -v go >/dev/null || { echo "make: Helm and other programs are built with Go (1.26 or later): put go on PATH."; exit 1; }
 
-$(HELM) $(KUBECONFORM): | go
-	@echo "Building $(notdir $@) (Helm: three minutes, once) ..."
+$(HELM) $(KUBECONFORM) $(KWOK): | go
+	@echo "Building $(notdir $@) (Helm and kwok: three minutes each, once) ..."
 	@mkdir -p $@.new
 	@CGO_ENABLED=0 GOBIN=$@.new timeout 900 go install -ldflags "-s -w" $(GO_PACKAGE)@$(GO_VERSION_OF)
 	@mv $@.new/* $@ && rmdir $@.new
 $(HELM): GO_PACKAGE := helm.sh/helm/v3/cmd/helm
 $(KUBECONFORM): GO_PACKAGE := github.com/yannh/kubeconform/cmd/kubeconform
+$(KWOK): GO_PACKAGE := sigs.k8s.io/kwok/cmd/kwok
 
 # `go install` refuses modules with replace lines: these have a module here that requires them.
 $(ETCD): PROGRAM := etcd
-$(RESOURCE_SERVER): PROGRAM := kubernetes/resource-server
-$(ETCD) $(RESOURCE_SERVER): | go
-	@echo "Building $(notdir $@) (some minutes, once) ..."
+$(KUBERNETES): PROGRAM := kubernetes
+$(KUBERNETES): LINKED_WITH := -X k8s.io/component-base/version.gitVersion=$(lastword $(subst -v, v,$(notdir $(KUBERNETES))))
+$(ETCD) $(KUBERNETES): | go
+	@echo "Building $(notdir $@) (etcd: a minute, Kubernetes: eight, once) ..."
 	@mkdir -p $(PROGRAMS)
-	@cd tests/cluster/programs/$(PROGRAM) && CGO_ENABLED=0 timeout 1800 go build -mod=readonly -o $@.new -ldflags "-s -w" .
+	@cd tests/cluster/programs/$(PROGRAM) && CGO_ENABLED=0 timeout 1800 go build -mod=readonly -o $@.new -ldflags "-s -w $(LINKED_WITH)" .
 	@mv $@.new $@
 
 $(BUILD)/cluster/.installed: requirements-cluster.lock | $(UV)
@@ -175,10 +178,10 @@ test-chart: install | $(BUILD)/prometheus/usr/bin/prometheus ## The Helm chart, 
 	then $(CLUSTER_TESTS) -n 2 tests/cluster/test_render.py tests/cluster/test_values.py; \
 	else echo "make: Helm could not be built: the chart is NOT tested."; fi
 
-test-cluster: test-chart ## The Helm chart: rendered, run as processes of this machine, and with Kubernetes' server of custom resources
-	@if test -x $(HELM) && $(MAKE) $(ETCD) $(RESOURCE_SERVER); \
-	then HEADWAY_ETCD=$(ETCD) HEADWAY_RESOURCE_SERVER=$(RESOURCE_SERVER) $(CLUSTER_TESTS) -n 1 --durations=10 \
-	  tests/cluster/test_release.py tests/cluster/test_resources.py; \
+test-cluster: test-chart ## The Helm chart: rendered, run as processes of this machine, and installed on Kubernetes' control plane
+	@if test -x $(HELM) && $(MAKE) $(ETCD) $(KUBERNETES) $(KWOK); \
+	then HEADWAY_ETCD=$(ETCD) HEADWAY_KUBERNETES=$(KUBERNETES) HEADWAY_KWOK=$(KWOK) $(CLUSTER_TESTS) -n 0 --durations=10 \
+	  $(addprefix tests/cluster/test_,release.py install.py resources.py uninstall.py); \
 	else echo "make: programs are missing: releases of the chart are NOT tested."; fi
 
 test-kernels: install cuda-if-possible ## The kernels' tests: on the CPU, and on a GPU where there is one

@@ -9,21 +9,12 @@ import grpc
 import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
-from tests.checkpoints import make_checkpoint
 from tests.cluster.chart import VALUES, objects, render
 from tests.cluster.release import Release
 from tests.cluster.stream import Stream, answers, ask
 from tests.rpc.authority import Authority
 
 pytestmark = pytest.mark.timeout(400)
-
-
-@pytest.fixture(scope="module")
-def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    directory = tmp_path_factory.mktemp("models")
-    for name in ("tiny", "second"):
-        make_checkpoint(directory / name, "llama")
-    return directory
 
 
 @pytest.fixture(scope="module")

@@ -16,6 +16,7 @@ from headway.controller.kubernetes.model_resource import MODEL_DEPLOYMENT
 from headway.controller.kubernetes.pool_resource import PoolResource
 from tests.cli.test_manifest import manifest
 from tests.cluster.chart import CHART, KUBE_VERSION, ROOT, VALUES, helm, objects, pods, render, without_secrets
+from tests.cluster.rights import RIGHTS_ON_MODELS, RIGHTS_ON_POOLS
 
 GOLDEN = Path(__file__).parent / "golden"
 KUBERNETES = ("1.31.0", "1.34.0", "1.37.0")
@@ -25,20 +26,7 @@ _FOREIGN = ("PodMonitor", "PrometheusRule", "HTTPRoute", "Certificate", "Issuer"
 _UNPACKED = ROOT / "build/prometheus/usr/bin/promtool"
 PROMTOOL = shutil.which("promtool") or (str(_UNPACKED) if _UNPACKED.exists() else None)
 
-# A change here is a change of what a stolen token may do.
-_RIGHTS_ON_MODELS = {
-    ("serving.headway.dev", "modeldeployments", "list"),
-    ("serving.headway.dev", "modeldeployments", "watch"),
-    ("serving.headway.dev", "modeldeployments/status", "patch"),
-    ("", "events", "create"),
-}
-_RIGHTS_ON_POOLS = {
-    ("serving.headway.dev", "workerpools", "list"),
-    ("serving.headway.dev", "workerpools", "watch"),
-    ("serving.headway.dev", "workerpools/status", "patch"),
-    *(("", "pods", verb) for verb in ("list", "watch", "create", "patch", "delete")),
-}
-_RIGHTS = {"resources": _RIGHTS_ON_MODELS, "pools": _RIGHTS_ON_MODELS | _RIGHTS_ON_POOLS}
+_RIGHTS = {"resources": RIGHTS_ON_MODELS, "pools": RIGHTS_ON_MODELS | RIGHTS_ON_POOLS}
 
 by_values = pytest.mark.parametrize("name", sorted(VALUES))
 
