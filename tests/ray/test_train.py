@@ -104,6 +104,7 @@ def test_a_run_on_two_machines_learns_what_one_on_this_does_through_a_death_and_
     assert f"died, process {second.pid} on " in error, error
     _until(lambda: not _ranks())
 
+    assert "died" in _known(state)["error"]
     killed_at = _known(state)["step"]
     subprocess.run(_command(state, "resume", "--detach"), check=True, timeout=60)
     _until(lambda: _known(state)["step"] > killed_at)

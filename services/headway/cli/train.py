@@ -40,7 +40,8 @@ RayAddress = Annotated[
     typer.Option(
         "--ray",
         help="Train on the machines of a Ray cluster, instead of the job's: HOST:PORT, ray://HOST:PORT, or 'auto' for "
-        "the one that this machine is part of. Needs headway[ray], and --state-dir on storage that all machines share.",
+        "the one that this machine is part of. Needs headway's extra 'ray', and --state-dir on storage that they "
+        "share.",
         metavar="ADDRESS",
     ),
 ]
