@@ -121,14 +121,15 @@ def plan_stages(plan: TrainingPlan, graph: Graph, *, zero: int | None = None) ->
         zero: 0 or 1, whatever the plan says of that; None as it says.
 
     Raises:
-        FailedPreconditionError: a stage shards gradients or weights.
+        FailedPreconditionError: a stage shards gradients or weights, and is to run as the plan says.
     """
     loops = {op.name: along for op, along in zip(graph.operators, BatchDims(graph).loops, strict=True)}
     backward = {operator.name for operator in graph.operators if operator.is_backward}
     whole = set(plan.shared_parameters)
     found = []
     for number, stage in enumerate(plan.stages):
-        _check_stage(number, stage)
+        if zero is None:
+            _check_stage(number, stage)
         kept = max(stage.zero_stages, default=0) if zero is None else zero
         shared = shared_axes(stage, loops)
         spec = StageSpec(
@@ -148,6 +149,6 @@ def _check_stage(number: int, stage: TrainingStage) -> None:
         raise FailedPreconditionError(
             f"Stage {number} shards its gradients or weights (ZeRO stage {stage.zero_stages[-1]}), and workers the "
             "optimizer's state only.",
-            hint="Let the job say plan: auto, or plan with `headway plan train --method pp-dp`.",
+            hint="Let the job say zero: 1, which takes more memory, or plan: auto.",
             field="plan",
         )
