@@ -64,8 +64,8 @@ def test_a_job_is_planned_trained_and_kept(headway: Run, directory: Path) -> Non
 
 @pytest.mark.timeout(600)  # a machine that does much else takes long to capture and to start ranks
 def test_a_plan_with_slices_of_tokens_is_shown_and_nothing_starts(headway: Run, directory: Path) -> None:
-    """Of workers that share operators, in order: the last slice of a micro-batch has waited for the first, so stages run
-    two of them first."""
+    """Of workers that share operators, in order: the last slice of a micro-batch has waited for the first, so stages
+    run two of them first."""
     request = CaptureRequest(source="zoo:llama-7b-small", batch=2, train=True)
     graph = capture(request, report=lambda _: None).graph
     assert graph is not None

@@ -4,6 +4,7 @@ learns."""
 import json
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -19,7 +20,7 @@ from headway.core.execution.sharded import unshared_operators
 from headway.core.execution.simulator import ExecutionTimes, simulate
 from headway.core.token_slices import TokenSlices
 from headway.core.training_job import OptimizerSettings
-from headway.core.training_run import CHECKPOINTS_DIRECTORY, plan_stages
+from headway.core.training_run import CHECKPOINTS_DIRECTORY, slice_stages
 from headway.profiler.capture.capture import capture
 from headway.profiler.zoo.network import make_network
 from headway.profiler.zoo.registry import find
@@ -106,9 +107,8 @@ def step() -> Captured:
 def shared(step: Captured) -> tuple[Captured, Execution]:
     """Two stages of two workers each that share operators, and in one of them the optimizer's state."""
     stages, slices = ["mesh: 1x2, axes: [any, model], zero: 1", "mesh: 1x2, axes: [any, model]"], (3, 2, 1)
-    plan, tokens = plan_of_stages(step, stages, micro_batches=4), TokenSlices(step.graph)
-    by_slice = [plan_stages(plan, tokens.at(step.graph, count, 0)) for count in slices]
-    return sliced_execution(step, by_slice, slices, method="1f1b")
+    plan = replace(plan_of_stages(step, stages, micro_batches=4), slices=slices)
+    return sliced_execution(step, slice_stages(plan, step.graph), slices, method="1f1b")
 
 
 def test_slices_share_products_as_whole_sequences_do(shared: tuple[Captured, Execution]) -> None:

@@ -11,6 +11,7 @@ from headway.core.execution.simulator import ExecutionTimes, Span
 from headway.core.graph import Graph
 from headway.core.plan.training import TrainingPlan, TrainingStage
 from headway.core.program import Program
+from headway.core.token_slices import TokenSlices
 from headway.core.training_job import TrainingJob
 
 RUN_FILE, INITIAL_FILE, PROGRESS_FILE, PROCESS_FILE = (
@@ -142,6 +143,16 @@ def plan_stages(plan: TrainingPlan, graph: Graph, *, zero: int | None = None) ->
         )
         found.append(with_sharding(spec, stage, graph, shared, whole) if shared else spec)
     return tuple(found)
+
+
+def slice_stages(plan: TrainingPlan, graph: Graph, *, zero: int | None = None) -> list[tuple[StageSpec, ...]]:
+    """Of each slice of a plan's micro-batches its stages, with their shardings for the slice's tokens; see
+    `plan_stages`. None where micro-batches are whole; FailedPreconditionError where the model cannot be sliced."""
+    if not plan.slices:
+        return []
+    tokens = TokenSlices(graph)
+    by_length = {length: plan_stages(plan, tokens.at(graph, length, 0), zero=zero) for length in set(plan.slices)}
+    return [by_length[length] for length in plan.slices]
 
 
 def _check_stage(number: int, stage: TrainingStage) -> None:

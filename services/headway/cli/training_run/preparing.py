@@ -27,9 +27,8 @@ from headway.core.plan.training import TrainingPlan
 from headway.core.precision import Precision
 from headway.core.program import Program
 from headway.core.search_progress import SearchProgress
-from headway.core.token_slices import TokenSlices
 from headway.core.training_job import AUTO, TrainingJob
-from headway.core.training_run import MOST_ZERO, TrainingRun, plan_stages
+from headway.core.training_run import MOST_ZERO, TrainingRun, plan_stages, slice_stages
 from headway.rpc.child import call_child
 
 _CAPTURE_BATCH = 2
@@ -95,22 +94,22 @@ def _compiled(
     job: TrainingJob, plan: TrainingPlan, stages: tuple[StageSpec, ...], captured: dict[int, "_Captured"]
 ) -> tuple[dict[int, Program], Execution]:
     """The programs that ranks run, by number of examples, and their lists."""
+    graph = next(iter(captured.values())).whole[0]
     used = {count: each.whole[1] for count, each in captured.items()}
     shorter = {count: each.by_length for count, each in captured.items()}
+    by_slice = slice_stages(plan, graph, zero=job.zero)
     if job.precision == Precision.BFLOAT16:
         used = {count: in_bfloat16(each) for count, each in used.items()}
         shorter = {count: {n: in_bfloat16(each) for n, each in parts.items()} for count, parts in shorter.items()}
-        stages = with_casts(stages, next(iter(used.values())))
-    stages_by_length = {
-        length: _stages_of_slice(job, plan, captured, length, next(iter(used.values()))) for length in set(plan.slices)
-    }
+        one = next(iter(used.values()))
+        stages, by_slice = with_casts(stages, one), [with_casts(each, one) for each in by_slice]
     num_slices, sums_losses = len(plan.slices) or 1, False
     orders = stage_orders(job.schedule, stages, plan.successors, batch=job.batch, num_slices=num_slices)
     if plan.slices:
         sliced = {count: slice_step(each, shorter[count], plan.slices) for count, each in used.items()}
         used = {count: each.program for count, each in sliced.items()}
-        one = next(iter(sliced.values()))
-        stages, sums_losses = one.stages([stages_by_length[length] for length in plan.slices]), one.sums_losses
+        unrolled = next(iter(sliced.values()))
+        stages, sums_losses = unrolled.stages(by_slice), unrolled.sums_losses
     return used, compile_execution(
         used,
         stages,
@@ -121,19 +120,6 @@ def _compiled(
         slices=plan.slices,
         sums_losses=sums_losses,
     )
-
-
-def _stages_of_slice(
-    job: TrainingJob, plan: TrainingPlan, captured: dict[int, "_Captured"], length: int, program: Program
-) -> tuple[StageSpec, ...]:
-    """The plan's stages, with their shardings for so many tokens.
-
-    Args:
-        program: of whole sequences, as it computes.
-    """
-    graph = next(iter(captured.values())).whole[0]
-    stages = plan_stages(plan, TokenSlices(graph).at(graph, length, 0), zero=job.zero)
-    return with_casts(stages, program) if job.precision == Precision.BFLOAT16 else stages
 
 
 def _num_tokens(program: Program) -> int:
