@@ -72,7 +72,8 @@ async def prepare_run(job: TrainingJob, *, deadline_s: float, state_dir: Path | 
         for count in counts:
             if count not in captured:
                 captured[count] = await _capture(job, count, deadline_s=deadline_s, show=show, lengths=lengths)
-    used, execution = _compiled(job, plan, stages, {count: captured[count] for count in counts})
+    by_slice = slice_stages(plan, graph, zero=job.zero)
+    used, execution = _compiled(job, plan, stages, by_slice, {count: captured[count] for count in counts})
     certificate = certify(execution)
     if certificate.faults:
         raise FailedPreconditionError(
@@ -91,13 +92,19 @@ async def prepare_run(job: TrainingJob, *, deadline_s: float, state_dir: Path | 
 
 
 def _compiled(
-    job: TrainingJob, plan: TrainingPlan, stages: tuple[StageSpec, ...], captured: dict[int, "_Captured"]
+    job: TrainingJob,
+    plan: TrainingPlan,
+    stages: tuple[StageSpec, ...],
+    by_slice: list[tuple[StageSpec, ...]],
+    captured: dict[int, "_Captured"],
 ) -> tuple[dict[int, Program], Execution]:
-    """The programs that ranks run, by number of examples, and their lists."""
-    graph = next(iter(captured.values())).whole[0]
+    """The programs that ranks run, by number of examples, and their lists.
+
+    Args:
+        by_slice: of each slice the plan's stages.
+    """
     used = {count: each.whole[1] for count, each in captured.items()}
     shorter = {count: each.by_length for count, each in captured.items()}
-    by_slice = slice_stages(plan, graph, zero=job.zero)
     if job.precision == Precision.BFLOAT16:
         used = {count: in_bfloat16(each) for count, each in used.items()}
         shorter = {count: {n: in_bfloat16(each) for n, each in parts.items()} for count, parts in shorter.items()}

@@ -64,8 +64,10 @@ class SlicedStep:
         )
 
     def _sharding(self, stage: StageSpec, sharding: StageSharding, at: int) -> StageSharding:
-        """Operators of the whole step are shared in a slice as the plan says; those that join slices follow them."""
-        own = {name: sliced_name(name, at) for name, slice_at in self.operators if slice_at == at}
+        """Operators of the whole step are shared in a slice as the plan says; those that join slices follow them, and
+        what follows from no token is computed as a whole."""
+        made = ((name, each) for (name, slice_at), each in self.operators.items() if slice_at == at)
+        own = {name: sliced_name(name, at) for name, each in made if sliced_name(name, at) in each}
         operators = tuple(
             SplitOperator(
                 operator=own[each.operator],
