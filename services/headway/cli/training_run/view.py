@@ -53,7 +53,9 @@ def unshared_lines(prepared: PreparedRun) -> Iterator[str]:
     execution = prepared.run.execution
     found: dict[int, list[str]] = {}
     for count, program in prepared.run.programs.items():
-        for stage, operator in unshared_operators(program, execution.stages, int(count)):
+        for stage, operator in unshared_operators(
+            program, execution.stages, int(count), num_slices=execution.num_slices
+        ):
             found.setdefault(stage, []).append(operator)
     for stage, operators in sorted(found.items()):
         named = ", ".join(operators[:_MOST_NAMED]) + (" and others" if len(operators) > _MOST_NAMED else "")
