@@ -117,7 +117,21 @@ def _spec() -> Schema:
             }
         ]
     }
-    return fields("A model to serve.", "path", of=shapes)
+    shapes["uri"] = text("Where its files are, instead of path: pvc://CLAIM/DIRECTORY, of modelStorage.existingClaim.")
+    shapes["sha256"] = text(
+        "The digest of its files, or it is not served: LC_ALL=C sha256sum -- * | sha256sum in its directory.",
+        pattern="^[0-9a-f]{64}$",
+    )
+    return fields("A model to serve.", of=shapes) | {
+        "x-kubernetes-validations": [
+            _rule("has(self.path) != has(self.uri)", "give one of path and uri"),
+            _rule(
+                "!has(self.uri) || self.uri.startsWith('pvc://')",
+                "of uri only pvc:// is read: nothing is fetched from hf://, s3:// or oci://; copy the files to the "
+                "volume of modelStorage",
+            ),
+        ]
+    }
 
 
 def _column(name: str, path: str, kind: str = "string") -> dict[str, str]:

@@ -16,6 +16,7 @@ import pytest
 import torch
 from ray.cluster_utils import Cluster
 
+from headway.cli.training_run.runs import find_run
 from headway.core.codec import to_document
 from headway.core.errors import FailedPreconditionError
 from headway.core.training_job import CheckpointSettings, OptimizerSettings
@@ -46,15 +47,15 @@ def cluster() -> Iterator[str]:
 
 
 @pytest.fixture(scope="module")
-def state(tmp_path_factory: pytest.TempPathFactory, cluster: str) -> Path:
-    """A state directory with a run on the cluster that has not begun, of more steps than are waited for; beside it the
-    same one for this machine."""
+def state(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A state directory with a run on a cluster that is gone, of more steps than are waited for; beside it the same one
+    for this machine."""
     base = tmp_path_factory.mktemp("state")
     step = captured(Gpt(dropout=0.1), (2,))
     stages = stages_of(step.graph, lambda module: gpt_stage(module, 2), [(0,), (1,)], [2, 2])
     execution = execution_of(step, stages, successors=[(1,), ()])
     given: dict[str, Any] = {"optimizer": OptimizerSettings(clip=0.5), "restarts": 0, "steps": 10**6}
-    there = write_run(base / "training" / "train-1", step, execution, checkpoint=_EVERY_5, ray=cluster, **given)
+    there = write_run(base / "training" / "train-1", step, execution, checkpoint=_EVERY_5, ray="127.0.0.1:1", **given)
     (there / "job.json").write_text(json.dumps(to_document(read_setup(there).job)))
     write_run(base / "here", step, execution, **given)
     return base
@@ -62,12 +63,6 @@ def state(tmp_path_factory: pytest.TempPathFactory, cluster: str) -> Path:
 
 def _command(state: Path, *arguments: str) -> list[str]:
     return [sys.executable, "-m", "headway.cli", "train", *arguments, "--state-dir", str(state)]
-
-
-def _known(state: Path) -> dict[str, Any]:
-    status = subprocess.run(_command(state, "status", "--json"), check=True, timeout=60, capture_output=True)
-    found: dict[str, Any] = json.loads(status.stdout)
-    return found
 
 
 def _ranks() -> list[psutil.Process]:
@@ -89,8 +84,8 @@ def _until(is_so: Callable[[], bool]) -> None:
         time.sleep(0.1)
 
 
-def test_a_run_on_two_machines_learns_what_one_on_this_does_through_a_death_and_a_stop(state: Path) -> None:
-    command = _command(state, "resume", "--json")
+def test_a_run_on_two_machines_learns_what_one_here_does_through_a_death_and_a_stop(cluster: str, state: Path) -> None:
+    command = _command(state, "resume", "--json", "--ray", cluster)
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as trained:
         assert trained.stdout is not None
         assert trained.stderr is not None
@@ -104,17 +99,19 @@ def test_a_run_on_two_machines_learns_what_one_on_this_does_through_a_death_and_
     assert f"died, process {second.pid} on " in error, error
     _until(lambda: not _ranks())
 
-    killed_at = _known(state)["step"]
+    assert "died" in find_run(None, state).error
+    killed_at = find_run(None, state).last_step
     subprocess.run(_command(state, "resume", "--detach"), check=True, timeout=60)
-    _until(lambda: _known(state)["step"] > killed_at)
+    assert find_run(None, state).state == "running"
+    _until(lambda: find_run(None, state).last_step > killed_at)
     subprocess.run(_command(state, "stop"), check=True, timeout=60)
-    _until(lambda: _known(state)["state"] == "stopped")
+    _until(lambda: find_run(None, state).state == "stopped")
     _until(lambda: not _ranks())
 
     checkpoint = Checkpoints(state / "training" / "train-1" / CHECKPOINTS_DIRECTORY, keep=1).latest()
     assert checkpoint is not None
     losses, weights = _learnt_here(state / "here", checkpoint.facts.step)
-    assert _known(state)["losses"] == pytest.approx(losses, rel=1e-10)
+    assert [step.loss for step in find_run(None, state).steps] == pytest.approx(losses, rel=1e-10)
     torch.testing.assert_close(checkpoint.state(), weights, rtol=1e-10, atol=1e-12)
 
 
@@ -132,8 +129,9 @@ def _learnt_here(directory: Path, num_steps: int) -> tuple[list[float], dict[str
     return [step["loss"] for step in told["reports"]], checkpoint.state()
 
 
-def test_a_machine_without_the_runs_directory_is_told_to_share_it(state: Path) -> None:
-    setup = replace(read_setup(state / "training" / "train-1"), directory=state / "nowhere")
+def test_a_machine_without_the_runs_directory_is_told_to_share_it(cluster: str, state: Path) -> None:
+    setup = read_setup(state / "training" / "train-1")
+    setup = replace(setup, job=replace(setup.job, ray=cluster), directory=state / "nowhere")
     with pytest.raises(FailedPreconditionError, match=r"does not find the run's directory .*nowhere on ") as fault:
         list(train(setup, started=lambda _: None, restarted=lambda _: None))
     assert "--state-dir" in fault.value.hint

@@ -19,6 +19,7 @@ from headway.controller.desired import DesiredPlan
 from headway.controller.kubernetes.api import KubernetesApi
 from headway.controller.kubernetes.cell_pod import CellTemplate
 from headway.controller.kubernetes.model_deployments import ModelDeployments
+from headway.controller.kubernetes.model_volume import ModelVolume
 from headway.controller.kubernetes.pool_scaler import PoolScaler
 from headway.controller.kubernetes.worker_pools import WorkerPools
 from headway.controller.launchers.local import LocalLauncher
@@ -198,6 +199,7 @@ def spawn_resources(
     declared = ModelDeployments(
         api,
         service=service,
+        volume=ModelVolume(directory=config.models_dir, claim=config.models_claim),
         num_workers=(lambda: deployment.workers.count) if pools is None else pools.num_workers,
         is_emulated=deployment.is_emulated,
     )

@@ -18,6 +18,10 @@ class ControllerConfig(CatalogueConfig):
     such as a cluster. Without it the deployment is that of `headway up`, and the controller starts every process."""
     models_from_resources: bool = False
     """Serve the ModelDeployments of the pod's namespace in Kubernetes, instead of models in the deployment's file."""
+    models_dir: Path = Path("/models")
+    """Directory that every pod has the models in."""
+    models_claim: str = ""
+    """The PersistentVolumeClaim that this is of, as `pvc://CLAIM/...` names it; empty where it is of none."""
     cell_template: Path | None = None
     """YAML file of what the cells of all WorkerPools have in common: then the controller makes their pods, and workers
     in the deployment's file do not count. Without it something else starts them."""

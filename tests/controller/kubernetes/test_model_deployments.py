@@ -1,11 +1,14 @@
 """From declared resources to plans, events and statuses."""
 
+import os
+import subprocess
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from headway.controller.kubernetes.model_deployments import ModelDeployments
+from headway.controller.kubernetes.model_volume import ModelVolume, digest_of
 from tests.checkpoints import make_checkpoint
 from tests.controller.kubernetes.planning import Api, Service
 
@@ -19,6 +22,7 @@ class Cluster:
             self.api,  # type: ignore[arg-type]
             service=self.service,
             num_workers=lambda: 1,
+            volume=ModelVolume(directory=checkpoint.parent, claim="models"),
             is_emulated=False,
         )
         self._checkpoint = checkpoint
@@ -26,7 +30,7 @@ class Cluster:
 
     async def declare(self, name: str, *, approved: str = "", age: int = 0, **spec: Any) -> None:
         before = self._declared.get(name, {"metadata": {"generation": 0}, "spec": None})
-        spec = {"path": str(self._checkpoint), **spec}
+        spec = ({} if "uri" in spec else {"path": str(self._checkpoint)}) | spec
         generation = before["metadata"]["generation"] + (spec != before["spec"])
         metadata = {"name": name, "uid": name, "generation": generation, "creationTimestamp": f"{9 - age}"}
         annotations = {"annotations": {"serving.headway.dev/apply": approved}} if approved else {}
@@ -122,3 +126,40 @@ async def test_bounds_of_replicas_reach_the_plan_and_wrong_ones_are_told(cluster
     await cluster.declare("chat", replicas={"min": 3, "max": 2})
     assert cluster.reason("chat") == "Invalid"
     assert "min, 3, is above max, 2" in cluster.api.statuses["chat"]["conditions"][0]["message"]
+
+
+async def test_a_model_is_found_on_the_releases_volume_and_nowhere_else(cluster: Cluster, checkpoint: Path) -> None:
+    await cluster.declare("chat", uri="pvc://models/tiny")
+    plan = cluster.service.desired_plan
+    assert plan is not None
+    assert plan.models[0].directory == str(checkpoint)
+    for uri, told in (
+        ("pvc://others/tiny", "the release's pods have the volume of claim models"),
+        ("pvc://models/../secrets", "leaves its volume"),
+        ("hf://org/model", "nothing is fetched from elsewhere"),
+        ("pvc://models", "nothing is fetched from elsewhere"),
+    ):
+        await cluster.declare("wrong", uri=uri)
+        assert cluster.reason("wrong") == "Invalid"
+        assert told in cluster.api.statuses["wrong"]["conditions"][0]["message"]
+    await cluster.declare("wrong", uri="pvc://models/nowhere")
+    assert cluster.reason("wrong") == "NotFound"
+    assert list(cluster.served) == ["chat"]
+
+
+def test_a_digest_is_what_sha256sum_says(tmp_path: Path) -> None:
+    for name, text in (("b.json", "1"), ("A.json", "2"), ("a.safetensors", "3"), (".hidden", "4")):
+        (tmp_path / name).write_text(text)
+    command = ["sh", "-c", "sha256sum -- * | sha256sum"]
+    environment = {"LC_ALL": "C", "PATH": os.environ["PATH"]}
+    told = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=True)
+    assert digest_of(tmp_path) == told.stdout.split()[0]
+
+
+async def test_files_that_are_not_what_was_meant_are_not_served(cluster: Cluster, checkpoint: Path) -> None:
+    digest = digest_of(checkpoint)
+    await cluster.declare("chat", sha256="0" * 64)
+    assert cluster.reason("chat") == "Invalid"
+    assert digest in cluster.api.statuses["chat"]["conditions"][0]["message"]
+    await cluster.declare("chat", sha256=digest)
+    assert list(cluster.served) == ["chat"]

@@ -12,6 +12,7 @@ from headway.controller.kubernetes.api import KubernetesApi
 from headway.controller.kubernetes.event import event_of
 from headway.controller.kubernetes.model_resource import MODEL_DEPLOYMENT, ModelResource
 from headway.controller.kubernetes.model_status import AWAITS_APPROVAL, message_of, reason_of, status_of
+from headway.controller.kubernetes.model_volume import ModelVolume
 from headway.controller.kubernetes.planned import Planned
 from headway.controller.kubernetes.proposals import Proposals, is_same, without_changes
 from headway.controller.kubernetes.watch import ResourceWatch
@@ -32,6 +33,7 @@ class ModelDeployments:
 
     Args:
         num_workers: how many there should be.
+        volume: that models are on.
         is_emulated: whether models need no weights.
         patience_s: how long workers that are missing are waited for before others have to do.
     """
@@ -42,6 +44,7 @@ class ModelDeployments:
         *,
         service: Planned,
         num_workers: Callable[[], int],
+        volume: ModelVolume,
         is_emulated: bool,
         patience_s: float = _PATIENCE_S,
     ) -> None:
@@ -49,6 +52,7 @@ class ModelDeployments:
         self._api = api
         self._service = service
         self._num_workers = num_workers
+        self._volume = volume
         self._is_emulated = is_emulated
         self._patience_s = patience_s
         self._complete_s = time.monotonic()  # when all workers were there last
@@ -150,7 +154,7 @@ class ModelDeployments:
         owner: dict[str, str] = {}
         for resource in resources:
             try:
-                read = await asyncio.to_thread(resource.read, is_emulated=self._is_emulated)
+                read = await asyncio.to_thread(resource.read, volume=self._volume, is_emulated=self._is_emulated)
                 model = keeping_adapters(read, plan)
                 if model.name in owner:
                     raise AlreadyExistsError(

@@ -9,6 +9,7 @@ from pydantic import ValidationError
 
 from headway.controller.deployment_file import ModelDocument, faults_of, read_model
 from headway.controller.kubernetes.api import GROUP, ResourceKind
+from headway.controller.kubernetes.model_volume import ModelVolume
 from headway.core.errors import InvalidArgumentError
 from headway.core.plan.serving import ModelDeployment
 
@@ -17,7 +18,7 @@ APPROVAL = f"{GROUP}/apply"
 
 MODEL_DEPLOYMENT = ResourceKind(kind="ModelDeployment", plural="modeldeployments")
 
-_OF_THE_RESOURCE = ("servedName", "priority", "apply")
+_OF_THE_RESOURCE = ("servedName", "priority", "apply", "uri", "sha256")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,20 +73,24 @@ class ModelResource:
         """Sorts those with the better claim first: a higher priority, or an older one."""
         return (-self.priority, self.created_at, self.name)
 
-    def read(self, *, is_emulated: bool) -> ModelDeployment:
+    def read(self, *, volume: ModelVolume, is_emulated: bool) -> ModelDeployment:
         """The model with what its checkpoint says. Reads files.
 
         Raises:
-            InvalidArgumentError: a field is wrong.
+            InvalidArgumentError: a field is wrong, or the files are others than the digest says.
             NotFoundError: the checkpoint's directory, or a file in it, is missing.
         """
         fields = {_snake(name): value for name, value in self.spec.items() if name not in _OF_THE_RESOURCE}
         if "slo" in fields:
             fields["slo"] = {_snake(name): value for name, value in fields["slo"].items()}
+        if "uri" in self.spec:
+            fields["path"] = volume.path_of(self.spec["uri"])
         try:
             document = ModelDocument.model_validate({"name": self.model, **fields})
         except ValidationError as error:
             raise InvalidArgumentError(faults_of(error), hint="Correct the resource.", field="spec") from None
+        if "sha256" in self.spec:
+            volume.check(document.path, sha256=self.spec["sha256"])
         return read_model(document, is_emulated=is_emulated)
 
 
