@@ -4,6 +4,7 @@ from typing import Any
 
 from deploy.chart.kubernetes import DEFINITIONS
 from deploy.chart.shape import Schema, choice, fields, flag, listing, named, number, reference, text, whole
+from headway.core.answer_parser import ReasoningParser, ToolParser
 
 _NAME = r"^[a-z]([-a-z0-9]*[a-z0-9])?$"
 
@@ -55,6 +56,12 @@ MODEL = fields(
         ),
         "engine": choice("What computes it; Headway's own engine where it is left out.", "headway", "vllm"),
         "engineArgs": text("Flags for vllm as they are; not those that Headway decides."),
+        "toolParser": choice(
+            "How its tool calls are read; as its chat template shows where left out.", *map(str, ToolParser)
+        ),
+        "reasoningParser": choice(
+            "How its reasoning is read; as its chat template shows where left out.", *map(str, ReasoningParser)
+        ),
         "replicas": fields(
             "How many groups of workers serve it; as many as there are where nothing is said.",
             of={

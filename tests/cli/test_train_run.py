@@ -63,21 +63,23 @@ def test_a_job_is_planned_trained_and_kept(headway: Run, directory: Path) -> Non
 
 
 @pytest.mark.timeout(600)  # a machine that does much else takes long to capture and to start ranks
-def test_a_plan_with_slices_of_tokens_is_trained_by(headway: Run, directory: Path) -> None:
-    """In order: the last slice of a micro-batch has waited for the first, so stages run two of them first."""
+def test_a_plan_with_slices_of_tokens_is_shown_and_nothing_starts(headway: Run, directory: Path) -> None:
+    """Of workers that share operators, in order: the last slice of a micro-batch has waited for the first, so stages
+    run two of them first."""
     request = CaptureRequest(source="zoo:llama-7b-small", batch=2, train=True)
     graph = capture(request, report=lambda _: None).graph
     assert graph is not None
-    whole = plan_of(graph, cluster_of(1, 2), meshes=[mesh_of(1, 1, 1)] * 2, num_micro_batches=2)
+    whole = plan_of(graph, cluster_of(1, 4), meshes=[mesh_of(1, 2, 1, 2)] * 2, num_micro_batches=2)
     halves = SliceSeconds(forward_s=0.001, backward_s=0.002), SliceSeconds(forward_s=0.001, backward_s=0.002)
     stages = tuple(replace(stage, slices=halves) for stage in whole.stages)
     write_plan(replace(whole, slices=(10, 6), stages=stages), directory / "plan.json")
-    job = "model: zoo:llama-7b-small\ndata: {synthetic: true}\nbatch: 4\nsteps: 1\nplan: plan.json\n"
+    job = "model: zoo:llama-7b-small\ndata: {synthetic: true}\nbatch: 4\nsteps: 1\nplan: plan.json\nworkers: 4\n"
     (directory / "job.yaml").write_text(job)
-    trained = headway("train", "job.yaml", timeout_s=500)
-    assert trained.returncode == 0, trained.stderr
-    assert "step 1 of 1: loss 4." in trained.stdout
-    assert "rank 1 FF" in trained.stdout.replace(".", ""), "all slices of a micro-batch before the first comes back"
+    shown = headway("train", "job.yaml", "--dry-run", timeout_s=500)
+    assert shown.returncode == 0, shown.stderr
+    assert "peak memory" in shown.stdout
+    assert "rank 3 FF" in shown.stdout.replace(".", ""), "all slices of a micro-batch before the first comes back"
+    assert json.loads(headway("train", "list", "--json").stdout) == []
 
 
 CAUSAL = """

@@ -6,7 +6,9 @@ from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 import grpc
+import pytest
 
+from headway.core.errors import UnavailableError
 from headway.core.slo import Slo
 from headway.gateway.lease import LeaseOutcome, PlaceRequest, Release
 from headway.gateway.router_link import RouterLinks
@@ -100,3 +102,31 @@ async def test_what_a_router_has_read_is_not_said_again(database: Database) -> N
         assert again.released[0].lease_id == lease.lease_id, "nothing says that it was read"
         await links.close()
         await next_server.stop(None)
+
+
+async def test_a_request_waits_for_the_router_that_takes_the_place_of_a_dead_one(database: Database) -> None:
+    router = ScriptedRouter(workers={"worker-0": "127.0.0.1:1"})
+    server, port = await scripted_router.start(router)
+    await enter(database, port)
+    async with Peers(Membership(database)).watching() as peers:
+        links = RouterLinks(peers, gateway_id="gateway")
+        await links.route(request("before"))
+        await server.stop(None)
+        placing = asyncio.create_task(links.route(request("meanwhile")))
+        await asyncio.sleep(0.2)
+        assert not placing.done()
+        next_server, port = await scripted_router.start(router)
+        await enter(database, port)
+        assert (await placing).endpoint == "127.0.0.1:1"
+        assert [each.request_id for each in router.routed] == ["before", "meanwhile"]
+        await links.close()
+        await next_server.stop(None)
+
+
+async def test_where_none_comes_the_request_is_refused(database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("headway.gateway.router_link._AWAITED_S", 0.2)
+    async with Peers(Membership(database)).watching() as peers:
+        links = RouterLinks(peers, gateway_id="gateway")
+        with pytest.raises(UnavailableError, match="router"):
+            await links.route(request("r"))
+        await links.close()

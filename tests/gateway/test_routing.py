@@ -80,7 +80,7 @@ def test_while_there_is_no_router_streams_go_on_and_new_requests_are_refused(gat
         next(lines)
         with world.without(lambda each: each.kind == "router"):
             wait_for(lambda: httpx.get(f"{gateway.url}/ready").status_code == 503)
-            refused = httpx.post(f"{gateway.url}/v1/completions", json=body)
+            refused = httpx.post(f"{gateway.url}/v1/completions", json=body, timeout=30)
             assert refused.status_code == 503
             assert refused.headers["retry-after"] == "1"
             assert "router" in refused.json()["error"]["message"]

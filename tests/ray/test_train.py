@@ -46,15 +46,15 @@ def cluster() -> Iterator[str]:
 
 
 @pytest.fixture(scope="module")
-def state(tmp_path_factory: pytest.TempPathFactory, cluster: str) -> Path:
-    """A state directory with a run on the cluster that has not begun, of more steps than are waited for; beside it the
-    same one for this machine."""
+def state(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A state directory with a run on a cluster that is gone, of more steps than are waited for; beside it the same one
+    for this machine."""
     base = tmp_path_factory.mktemp("state")
     step = captured(Gpt(dropout=0.1), (2,))
     stages = stages_of(step.graph, lambda module: gpt_stage(module, 2), [(0,), (1,)], [2, 2])
     execution = execution_of(step, stages, successors=[(1,), ()])
     given: dict[str, Any] = {"optimizer": OptimizerSettings(clip=0.5), "restarts": 0, "steps": 10**6}
-    there = write_run(base / "training" / "train-1", step, execution, checkpoint=_EVERY_5, ray=cluster, **given)
+    there = write_run(base / "training" / "train-1", step, execution, checkpoint=_EVERY_5, ray="127.0.0.1:1", **given)
     (there / "job.json").write_text(json.dumps(to_document(read_setup(there).job)))
     write_run(base / "here", step, execution, **given)
     return base
@@ -89,8 +89,8 @@ def _until(is_so: Callable[[], bool]) -> None:
         time.sleep(0.1)
 
 
-def test_a_run_on_two_machines_learns_what_one_on_this_does_through_a_death_and_a_stop(state: Path) -> None:
-    command = _command(state, "resume", "--json")
+def test_a_run_on_two_machines_learns_what_one_here_does_through_a_death_and_a_stop(cluster: str, state: Path) -> None:
+    command = _command(state, "resume", "--json", "--ray", cluster)
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as trained:
         assert trained.stdout is not None
         assert trained.stderr is not None
@@ -104,8 +104,10 @@ def test_a_run_on_two_machines_learns_what_one_on_this_does_through_a_death_and_
     assert f"died, process {second.pid} on " in error, error
     _until(lambda: not _ranks())
 
+    assert "died" in _known(state)["error"]
     killed_at = _known(state)["step"]
     subprocess.run(_command(state, "resume", "--detach"), check=True, timeout=60)
+    assert _known(state)["state"] == "running"
     _until(lambda: _known(state)["step"] > killed_at)
     subprocess.run(_command(state, "stop"), check=True, timeout=60)
     _until(lambda: _known(state)["state"] == "stopped")
@@ -132,8 +134,9 @@ def _learnt_here(directory: Path, num_steps: int) -> tuple[list[float], dict[str
     return [step["loss"] for step in told["reports"]], checkpoint.state()
 
 
-def test_a_machine_without_the_runs_directory_is_told_to_share_it(state: Path) -> None:
-    setup = replace(read_setup(state / "training" / "train-1"), directory=state / "nowhere")
+def test_a_machine_without_the_runs_directory_is_told_to_share_it(cluster: str, state: Path) -> None:
+    setup = read_setup(state / "training" / "train-1")
+    setup = replace(setup, job=replace(setup.job, ray=cluster), directory=state / "nowhere")
     with pytest.raises(FailedPreconditionError, match=r"does not find the run's directory .*nowhere on ") as fault:
         list(train(setup, started=lambda _: None, restarted=lambda _: None))
     assert "--state-dir" in fault.value.hint

@@ -7,7 +7,7 @@ from dataclasses import replace
 from torch import Tensor, nn
 
 from headway.core.execution.compiler import compile_execution
-from headway.core.execution.execution import Execution
+from headway.core.execution.execution import Execution, StageSpec
 from headway.core.execution.mixed import in_bfloat16, with_casts
 from headway.core.execution.orders import stage_orders
 from headway.core.execution.slices import SlicedStep, slice_step
@@ -53,13 +53,26 @@ def pipeline(
     )
     if is_mixed:
         plan = list(with_casts(plan, in_bfloat16(step.programs[COUNT])))
+    return sliced_execution(step, [plan] * len(slices), slices, method=method, is_mixed=is_mixed)
+
+
+def sliced_execution(
+    step: Captured,
+    stages: Sequence[Sequence[StageSpec]],
+    slices: Sequence[int],
+    *,
+    method: str,
+    is_mixed: bool = False,
+) -> tuple[Captured, Execution]:
+    """Args:
+    stages: of each slice those of the plan, a chain.
+    """
     sliced = sliced_step(step.model, tuple(inputs(step.model, COUNT).values()), slices, None, is_mixed=is_mixed)
-    successors = [(number + 1,) for number in range(len(ranks) - 1)] + [()]
-    orders = stage_orders(method, plan, successors, batch=BATCH, num_slices=len(slices))
+    successors = [(number + 1,) for number in range(len(stages[0]) - 1)] + [()]
     execution = compile_execution(
         {COUNT: sliced.program},
-        sliced.stages(plan, len(slices)),
-        orders,
+        sliced.stages(stages),
+        stage_orders(method, stages[0], successors, batch=BATCH, num_slices=len(slices)),
         batch=BATCH,
         splits=False,
         slices=slices,

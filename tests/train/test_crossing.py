@@ -16,6 +16,7 @@ import torch
 from headway.core.execution.certifier import certify
 from headway.core.execution.crossing import Crossing, Tile
 from headway.core.execution.execution import Action, ActionKind, Execution, Slot, StageSpec, ValueSpec
+from headway.core.execution.forward import forward_execution
 from headway.core.execution.regions import Region, inside, is_covered, lengths, num_elements, overlap, split
 from headway.core.execution.sharding import SplitOperator, StageSharding, TensorTile
 from headway.core.execution.simulator import ExecutionTimes, simulate
@@ -139,6 +140,7 @@ def test_every_tile_is_sent_once_and_ranks_that_want_the_same_gather_it(name: st
     ranks, meshes, cuts, forward, backward = CASES[name]
     made = _lists(step, _stages(step, ranks, meshes, cuts))
     assert certify(made).faults == ()
+    assert certify(forward_execution(made), trains=False).faults == ()
     for (source, target), (sent, gathered) in {(0, 1): forward, (1, 0): backward}.items():
         assert _bytes(made, source, target) == (sent * VALUE_BYTES, gathered * VALUE_BYTES)
     assert simulate(made, ExecutionTimes(parts=(1.0,) * len(made.parts))).iteration_s > 0

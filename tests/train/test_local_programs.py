@@ -3,6 +3,7 @@
 import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from typing import cast
 
 import pytest
@@ -10,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from headway.core.device_mesh import DeviceMesh
+from headway.core.errors import FailedPreconditionError
 from headway.core.execution.execution import ActionKind, StageSpec
 from headway.core.execution.parts import StageOperators, cut_stages
 from headway.core.execution.sharded import step_parts, unshared_operators
@@ -21,6 +23,7 @@ from headway.train.links import Links
 from headway.train.team import Team
 from tests.planner.certify.planned import cluster_of, mesh_of, plan_of
 from tests.train.models import Branches, Gpt, inputs
+from tests.train.plans import plan_of_stages
 from tests.train.runs import Captured, captured
 
 CPU = torch.device("cpu")
@@ -143,3 +146,13 @@ def test_what_a_plan_splits_and_no_rule_does_is_told() -> None:
     found = {operator for _, operator in unshared_operators(step.programs[COUNT], [stage], COUNT)}
     assert "nll_loss_forward" in found
     assert not any("mm" in operator for operator in found)
+
+
+def test_a_plan_that_shards_gradients_is_refused_by_its_stage_and_runs_where_the_job_says_less() -> None:
+    step = captured(Gpt(), (COUNT // 2,))
+    plan = plan_of_stages(step, ["mesh: 1x1", "mesh: 1x1"])
+    shards = tuple(replace(each, zero_stage=2) for each in plan.stages[1].parameters)
+    given = replace(plan, stages=(plan.stages[0], replace(plan.stages[1], parameters=shards)))
+    with pytest.raises(FailedPreconditionError, match=r"Stage 1 shards its gradients or weights \(ZeRO stage 2\)"):
+        plan_stages(given, step.graph)
+    assert [each.shards_update for each in plan_stages(given, step.graph, zero=1)] == [True, True]

@@ -14,7 +14,7 @@ import torch
 from headway.cli.plan_file import write_plan
 from headway.cli.ports import take_port
 from headway.core.errors import FailedPreconditionError, InvalidArgumentError
-from headway.core.plan.training import TrainingPlan
+from headway.core.plan.training import SliceSeconds, TrainingPlan
 from headway.profiler.capture.graph import build_graph
 from headway.profiler.capture.trace import trace
 from headway.train import parallelize
@@ -34,9 +34,13 @@ def plan() -> TrainingPlan:
     return plan_of(graph, cluster_of(1, 2), meshes=[mesh_of(1, 1, 1)] * 2)
 
 
-@pytest.mark.parametrize("world", [1, 2])
-def test_a_loop_of_ones_own_learns_what_plain_torch_does(world: int, plan: TrainingPlan, tmp_path: Path) -> None:
-    write_plan(plan, tmp_path / "plan.json")
+@pytest.mark.parametrize(("world", "slices"), [(1, (4, 2)), (2, ())], ids=["one process, slices", "two processes"])
+def test_a_loop_of_ones_own_learns_what_plain_torch_does(
+    world: int, slices: tuple[int, ...], plan: TrainingPlan, tmp_path: Path
+) -> None:
+    times = (SliceSeconds(forward_s=0.001, backward_s=0.002),) * len(slices)
+    stages = tuple(replace(stage, slices=times) for stage in plan.stages)
+    write_plan(replace(plan, slices=slices, stages=stages), tmp_path / "plan.json")
     port = take_port("127.0.0.1", 0, option="MASTER_PORT")
     processes = []
     for rank in range(world):

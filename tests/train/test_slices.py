@@ -4,6 +4,7 @@ learns."""
 import json
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -14,22 +15,21 @@ from torch.nn import functional
 from headway.core.capture import CaptureRequest
 from headway.core.errors import FailedPreconditionError, InvalidArgumentError
 from headway.core.execution.certifier import certify
-from headway.core.execution.execution import RUNS, ActionKind, StageSpec
-from headway.core.execution.sharding import StageSharding
+from headway.core.execution.execution import RUNS, ActionKind, Execution
+from headway.core.execution.sharded import unshared_operators
 from headway.core.execution.simulator import ExecutionTimes, simulate
-from headway.core.execution.slices import SlicedStep
-from headway.core.program import Program
 from headway.core.token_slices import TokenSlices
 from headway.core.training_job import OptimizerSettings
-from headway.core.training_run import CHECKPOINTS_DIRECTORY
+from headway.core.training_run import CHECKPOINTS_DIRECTORY, slice_stages
 from headway.profiler.capture.capture import capture
 from headway.profiler.zoo.network import make_network
 from headway.profiler.zoo.registry import find
 from headway.programs.module import build_module
 from headway.train.checkpoint import Checkpoints
 from tests.train.models import SEQ, Gpt, inputs
+from tests.train.plans import plan_of_stages
 from tests.train.runs import BATCH, Captured, captured, difference, train_alone, write_run
-from tests.train.sliced import pipeline, sliced_step
+from tests.train.sliced import pipeline, sliced_execution, sliced_step
 from tests.train.test_exact import ADAMW, SGD, data_of
 
 pytestmark = pytest.mark.timeout(600)  # a machine that does much else takes long to start ranks
@@ -91,14 +91,6 @@ def test_a_step_that_is_not_one_of_its_slices_is_refused() -> None:
         sliced_step(Gpt(), tuple(inputs(Gpt(), 2).values()), (3, 2), None)
 
 
-def test_slices_in_a_stage_whose_workers_share_operators_are_refused() -> None:
-    program = Program(inputs=(), instructions=())
-    sharding = StageSharding(mesh=(2,), operators=())
-    stage = StageSpec(forward=(), backward=(), ranks=(0, 1), micro_batch=2, sharding=sharding)
-    with pytest.raises(FailedPreconditionError, match="Workers of stage 0 share its operators"):
-        SlicedStep(program=program, operators={}, sums_losses=True).stages([stage], 2)
-
-
 CASES: dict[str, tuple[list[tuple[int, ...]], tuple[int, ...], str, OptimizerSettings]] = {
     "uniform": ([(0,), (1,)], (2, 2, 2), "1f1b", ADAMW),
     "three stages": ([(0,), (1,), (2,)], (3, 2, 1), "1f1b", SGD),
@@ -112,7 +104,26 @@ def step() -> Captured:
 
 
 @pytest.fixture(scope="module")
-def runs(step: Captured, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+def shared(step: Captured) -> tuple[Captured, Execution]:
+    """Two stages of two workers each that share operators, and in one of them the optimizer's state."""
+    stages, slices = ["mesh: 1x2, axes: [any, model], zero: 1", "mesh: 1x2, axes: [any, model]"], (3, 2, 1)
+    plan = replace(plan_of_stages(step, stages, micro_batches=4), slices=slices)
+    return sliced_execution(step, slice_stages(plan, step.graph), slices, method="1f1b")
+
+
+def test_slices_share_products_as_whole_sequences_do(shared: tuple[Captured, Execution]) -> None:
+    sliced, execution = shared
+    num_slices = execution.num_slices
+    whole = {name for _, name in unshared_operators(sliced.programs[2], execution.stages, 2, num_slices=num_slices)}
+    assert not any("mm" in name for name in whole)
+    tiled = {execution.values_by_number()[tile.value].name for stage in execution.stages for tile in stage.tiles}
+    assert any(name.endswith(".total") for name in tiled), "gradients of keys and values stay in parts between slices"
+
+
+@pytest.fixture(scope="module")
+def runs(
+    step: Captured, shared: tuple[Captured, Execution], tmp_path_factory: pytest.TempPathFactory
+) -> dict[str, Path]:
     base, found = tmp_path_factory.mktemp("slices"), {}
     for name, (ranks, slices, method, settings) in CASES.items():
         is_padded = name.startswith("padded")
@@ -121,16 +132,19 @@ def runs(step: Captured, tmp_path_factory: pytest.TempPathFactory) -> dict[str, 
         assert certify(execution).faults == ()
         found[name] = base / name.replace(" ", "-")
         write_run(found[name], sliced, execution, optimizer=settings, padded=is_padded)
+    sliced, execution = shared
+    assert certify(execution).faults == ()
+    found["shared operators"] = write_run(base / "shared", sliced, execution, optimizer=ADAMW)
     script = Path(__file__).parent / "train_all.py"
     subprocess.run([sys.executable, str(script), *map(str, found.values())], check=True, timeout=500)
     return found
 
 
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("name", [*CASES, "shared operators"])
 def test_a_pipeline_of_slices_learns_what_one_process_learns(name: str, step: Captured, runs: dict[str, Path]) -> None:
     told = json.loads((runs[name] / "told.json").read_text())
     assert (told["error"], told["restarts"]) == ("", [])
-    losses, weights = train_alone(step.model, data_of(runs[name]), CASES[name][3])
+    losses, weights = train_alone(step.model, data_of(runs[name]), CASES[name][3] if name in CASES else ADAMW)
     assert [report["loss"] for report in told["reports"]] == pytest.approx(losses, rel=1e-10)
     checkpoint = Checkpoints(runs[name] / CHECKPOINTS_DIRECTORY, keep=1).latest()
     assert checkpoint is not None

@@ -22,7 +22,7 @@ from headway.cli.training_run.job_file import read_training_job
 from headway.cli.training_run.live import LiveRun
 from headway.cli.training_run.manifest import PodOptions, check_shared, run_manifest
 from headway.cli.training_run.preparing import PreparedRun, prepare_run, write_weights
-from headway.cli.training_run.runs import RunState, find_run, list_runs, new_run
+from headway.cli.training_run.runs import RunState, find_run, list_runs, move_run, new_run
 from headway.cli.training_run.trace import chrome_trace, draw_trace, read_trace, trace_lines
 from headway.cli.training_run.view import gantt_lines, lists_table, run_document, runs_table, step_line, unshared_lines
 from headway.core.codec import to_document
@@ -40,7 +40,8 @@ RayAddress = Annotated[
     typer.Option(
         "--ray",
         help="Train on the machines of a Ray cluster, instead of the job's: HOST:PORT, ray://HOST:PORT, or 'auto' for "
-        "the one that this machine is part of. Needs headway[ray], and --state-dir on storage that all machines share.",
+        "the one that this machine is part of. Needs headway's extra 'ray', and --state-dir on storage that they "
+        "share.",
         metavar="ADDRESS",
     ),
 ]
@@ -155,11 +156,23 @@ def stop(*, run_id: RunId = None, state_dir: StateDir = None) -> None:
 
 @app.command()
 def resume(
-    *, run_id: RunId = None, detach: Detach = False, state_dir: StateDir = None, as_json: AsJson = False
+    *,
+    run_id: RunId = None,
+    detach: Detach = False,
+    ray: Annotated[
+        str | None,
+        typer.Option("--ray", help="Go on with it on another Ray cluster; '' for this machine.", metavar="ADDRESS"),
+    ] = None,
+    state_dir: StateDir = None,
+    as_json: AsJson = False,
 ) -> None:
     """Go on with a run from its last checkpoint."""
     found = find_run(run_id, state_dir)
     _check_resumable(found)
+    if ray is not None:
+        found = move_run(found, ray=ray)
+    if found.job.ray:
+        require_ray()
     _start(found.directory, found.job, detach=detach, as_json=as_json)
 
 

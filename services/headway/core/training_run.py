@@ -11,6 +11,7 @@ from headway.core.execution.simulator import ExecutionTimes, Span
 from headway.core.graph import Graph
 from headway.core.plan.training import TrainingPlan, TrainingStage
 from headway.core.program import Program
+from headway.core.token_slices import TokenSlices
 from headway.core.training_job import TrainingJob
 
 RUN_FILE, INITIAL_FILE, PROGRESS_FILE, PROCESS_FILE = (
@@ -121,14 +122,15 @@ def plan_stages(plan: TrainingPlan, graph: Graph, *, zero: int | None = None) ->
         zero: 0 or 1, whatever the plan says of that; None as it says.
 
     Raises:
-        FailedPreconditionError: a stage shards gradients or weights.
+        FailedPreconditionError: a stage shards gradients or weights, and is to run as the plan says.
     """
     loops = {op.name: along for op, along in zip(graph.operators, BatchDims(graph).loops, strict=True)}
     backward = {operator.name for operator in graph.operators if operator.is_backward}
     whole = set(plan.shared_parameters)
     found = []
     for number, stage in enumerate(plan.stages):
-        _check_stage(number, stage)
+        if zero is None:
+            _check_stage(number, stage)
         kept = max(stage.zero_stages, default=0) if zero is None else zero
         shared = shared_axes(stage, loops)
         spec = StageSpec(
@@ -143,11 +145,21 @@ def plan_stages(plan: TrainingPlan, graph: Graph, *, zero: int | None = None) ->
     return tuple(found)
 
 
+def slice_stages(plan: TrainingPlan, graph: Graph, *, zero: int | None = None) -> list[tuple[StageSpec, ...]]:
+    """Of each slice of a plan's micro-batches its stages, with their shardings for the slice's tokens; see
+    `plan_stages`. None where micro-batches are whole; FailedPreconditionError where the model cannot be sliced."""
+    if not plan.slices:
+        return []
+    tokens = TokenSlices(graph)
+    by_length = {length: plan_stages(plan, tokens.at(graph, length, 0), zero=zero) for length in set(plan.slices)}
+    return [by_length[length] for length in plan.slices]
+
+
 def _check_stage(number: int, stage: TrainingStage) -> None:
     if max(stage.zero_stages, default=0) > MOST_ZERO:
         raise FailedPreconditionError(
             f"Stage {number} shards its gradients or weights (ZeRO stage {stage.zero_stages[-1]}), and workers the "
             "optimizer's state only.",
-            hint="Let the job say plan: auto, or plan with `headway plan train --method pp-dp`.",
+            hint="Let the job say zero: 1, which takes more memory, or plan: auto.",
             field="plan",
         )

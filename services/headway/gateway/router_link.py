@@ -29,6 +29,9 @@ log = logging.getLogger(__name__)
 
 _CLOSE_TIMEOUT_S = 2.0
 _LOOKS_EVERY_S = 1.0
+# A router that has died has a successor in about a second.
+_AWAITED_S = 2.0
+_ASKED_EVERY_S = 0.5
 # A router may let a request wait in its queue, so silence alone says nothing: while requests wait it is asked every so
 # often whether it lives. One that does not answer is noticed within the sum of these two, less than a second.
 _PROBE_EVERY_S = 0.2
@@ -189,20 +192,31 @@ class RouterLinks:
         self._is_closing = False
 
     async def route(self, request: PlaceRequest) -> Lease:
-        """A place; where the router cannot be reached, whoever took its place is asked once more.
+        """A place; where the router cannot be reached, whoever takes its place within two seconds is asked.
 
-        Raises the HeadwayError with which the router refuses.
+        Raises the HeadwayError with which the router refuses, or that there is none.
         """
         message = _route_to_pb(request, gateway_id=self._gateway_id)
-        try:
-            return await self._link().route(message)
-        except _LinkBrokenError as broken:
-            log.info("the router is asked again: %s", broken)
-        await self._peers.refresh()
-        try:
-            return await self._link().route(message)
-        except _LinkBrokenError as broken:
-            raise broken.cause from None
+        began_s, is_first = time.monotonic(), True
+        while True:
+            try:
+                link = self._link()
+            except UnavailableError as error:
+                fault: HeadwayError = error
+            else:
+                try:
+                    return await link.route(message)
+                except _LinkBrokenError as broken:
+                    fault = broken.cause
+            left_s = began_s + _AWAITED_S - time.monotonic()
+            if left_s <= 0:
+                raise fault
+            if is_first:
+                log.info("the router is asked again: %s", fault)
+                await self._peers.refresh()
+                is_first = False
+            else:
+                await self._peers.wait_for_change(timeout_s=min(left_s, _ASKED_EVERY_S))
 
     def note_first_token(self, lease_id: str, *, ttft_s: float) -> None:
         """Returns at once; it is for the router that gave the lease, if that is still there."""

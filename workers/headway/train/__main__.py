@@ -26,13 +26,15 @@ def main() -> None:
         os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # what a library prints is no answer
         orders = io.FileIO(os.dup(sys.stdin.fileno()))  # without a buffer, whose lock a forked rank would wait for
         directory = Path(json.loads(orders.readline()))
-        process = {"pid": os.getpid(), "start": process_start(os.getpid())}
-        (directory / PROCESS_FILE).write_text(json.dumps(process))
+        process = directory / PROCESS_FILE
+        process.with_suffix(".tmp").write_text(json.dumps({"pid": os.getpid(), "start": process_start(os.getpid())}))
+        process.with_suffix(".tmp").rename(process)
         with (directory / PROGRESS_FILE).open("a") as kept:
+            outputs: list[IO[str]] = [kept, answers]  # who reads an error in the answers ends this process
             try:
-                _run(directory, orders, [answers, kept])
+                _run(directory, orders, outputs)
             except HeadwayError as error:
-                tell([answers, kept], {"error": Fault.of(error)})
+                tell(outputs, {"error": Fault.of(error)})
 
 
 def _run(directory: Path, orders: io.FileIO, outputs: list[IO[str]]) -> None:

@@ -23,8 +23,7 @@ from headway.core.execution.slices import slice_step
 from headway.core.graph import Graph
 from headway.core.plan.training import TrainingPlan
 from headway.core.program import Program
-from headway.core.token_slices import TokenSlices
-from headway.core.training_run import plan_stages
+from headway.core.training_run import plan_stages, slice_stages
 from headway.profiler.capture.graph import build_graph
 from headway.profiler.capture.program import build_program
 from headway.profiler.capture.tokens import first_tokens
@@ -73,10 +72,10 @@ def parallelize(
     graph, first = _captured(module, inputs, _PLANNED_BATCH)
     stages = tuple(map(_with_whole_parameters, plan_stages(plan, graph, zero=0)))
     successors: Sequence[Sequence[int]] = plan.successors
-    if plan.slices:
-        TokenSlices(graph)
+    by_slice = [tuple(map(_with_whole_parameters, each)) for each in slice_stages(plan, graph, zero=0)]
     if world == 1:
         stages, successors = (_together(stages),), ((),)
+        by_slice = [(_together(each),) for each in by_slice]
     programs = {
         count: first if count == _PLANNED_BATCH else _captured(module, inputs, count)[1]
         for count in sorted({stage.examples for stage in stages})
@@ -95,7 +94,7 @@ def parallelize(
         }
         programs = {count: each.program for count, each in sliced.items()}
         one = next(iter(sliced.values()))
-        stages, sums_losses = one.stages(stages, num_slices), one.sums_losses
+        stages, sums_losses = one.stages(by_slice), one.sums_losses
     execution = compile_execution(
         programs, stages, orders, batch=plan.batch, splits=False, slices=plan.slices, sums_losses=sums_losses
     )

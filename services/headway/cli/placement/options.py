@@ -62,7 +62,7 @@ RayAddress: TypeAlias = Annotated[
     typer.Option(
         "--ray",
         help="Search on the machines of a Ray cluster: HOST:PORT, ray://HOST:PORT, or 'auto' for the one that this "
-        "machine is part of. Needs headway[ray].",
+        "machine is part of. Needs headway's extra 'ray'.",
         metavar="ADDRESS",
     ),
 ]

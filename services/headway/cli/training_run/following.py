@@ -9,9 +9,10 @@ from pathlib import Path
 
 from rich.console import Console
 
+from headway.cli.process import identify
 from headway.cli.search.interrupt import interruptible
-from headway.core.codec import from_document
-from headway.core.training_run import TrainingNews
+from headway.core.codec import from_document, to_document
+from headway.core.training_run import PROCESS_FILE, TrainingNews
 from headway.rpc.child import call_child
 
 _MODULE = "headway.train"
@@ -28,7 +29,7 @@ async def follow_run(directory: Path) -> AsyncIterator[TrainingNews]:
 
 
 def leave_run(directory: Path) -> None:
-    """Starts it in a session of its own; what it says goes to its log."""
+    """Starts it in a session of its own; what it says goes to its log. It is known to run from now on."""
     with (directory / _LOG).open("a") as log:
         process = subprocess.Popen(
             [sys.executable, "-m", _MODULE],
@@ -37,6 +38,9 @@ def leave_run(directory: Path) -> None:
             stderr=log,
             start_new_session=True,
         )
+    path = directory / PROCESS_FILE
+    path.with_suffix(".tmp").write_text(json.dumps(to_document(identify(process.pid))))
+    path.with_suffix(".tmp").rename(path)
     assert process.stdin is not None
     process.stdin.write(json.dumps(str(directory)).encode() + b"\n")
     process.stdin.close()

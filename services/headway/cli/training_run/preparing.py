@@ -28,7 +28,7 @@ from headway.core.precision import Precision
 from headway.core.program import Program
 from headway.core.search_progress import SearchProgress
 from headway.core.training_job import AUTO, TrainingJob
-from headway.core.training_run import MOST_ZERO, TrainingRun, plan_stages
+from headway.core.training_run import MOST_ZERO, TrainingRun, plan_stages, slice_stages
 from headway.rpc.child import call_child
 
 _CAPTURE_BATCH = 2
@@ -72,7 +72,8 @@ async def prepare_run(job: TrainingJob, *, deadline_s: float, state_dir: Path | 
         for count in counts:
             if count not in captured:
                 captured[count] = await _capture(job, count, deadline_s=deadline_s, show=show, lengths=lengths)
-    used, execution = _compiled(job, plan, stages, {count: captured[count] for count in counts})
+    by_slice = slice_stages(plan, graph, zero=job.zero)
+    used, execution = _compiled(job, plan, stages, by_slice, {count: captured[count] for count in counts})
     certificate = certify(execution)
     if certificate.faults:
         raise FailedPreconditionError(
@@ -91,22 +92,31 @@ async def prepare_run(job: TrainingJob, *, deadline_s: float, state_dir: Path | 
 
 
 def _compiled(
-    job: TrainingJob, plan: TrainingPlan, stages: tuple[StageSpec, ...], captured: dict[int, "_Captured"]
+    job: TrainingJob,
+    plan: TrainingPlan,
+    stages: tuple[StageSpec, ...],
+    by_slice: list[tuple[StageSpec, ...]],
+    captured: dict[int, "_Captured"],
 ) -> tuple[dict[int, Program], Execution]:
-    """The programs that ranks run, by number of examples, and their lists."""
+    """The programs that ranks run, by number of examples, and their lists.
+
+    Args:
+        by_slice: of each slice the plan's stages.
+    """
     used = {count: each.whole[1] for count, each in captured.items()}
     shorter = {count: each.by_length for count, each in captured.items()}
     if job.precision == Precision.BFLOAT16:
         used = {count: in_bfloat16(each) for count, each in used.items()}
         shorter = {count: {n: in_bfloat16(each) for n, each in parts.items()} for count, parts in shorter.items()}
-        stages = with_casts(stages, next(iter(used.values())))
+        one = next(iter(used.values()))
+        stages, by_slice = with_casts(stages, one), [with_casts(each, one) for each in by_slice]
     num_slices, sums_losses = len(plan.slices) or 1, False
     orders = stage_orders(job.schedule, stages, plan.successors, batch=job.batch, num_slices=num_slices)
     if plan.slices:
         sliced = {count: slice_step(each, shorter[count], plan.slices) for count, each in used.items()}
         used = {count: each.program for count, each in sliced.items()}
-        one = next(iter(sliced.values()))
-        stages, sums_losses = one.stages(stages, num_slices), one.sums_losses
+        unrolled = next(iter(sliced.values()))
+        stages, sums_losses = unrolled.stages(by_slice), unrolled.sums_losses
     return used, compile_execution(
         used,
         stages,

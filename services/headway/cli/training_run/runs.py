@@ -3,7 +3,7 @@
 import json
 import secrets
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from headway.cli.process import is_alive
@@ -56,6 +56,25 @@ def new_run(run: TrainingRun, state_dir: Path | None) -> Path:
     (directory / RUN_FILE).write_text(json.dumps(to_document(run)))
     (directory / _JOB_FILE).write_text(json.dumps(to_document(run.job)))
     return directory
+
+
+def move_run(run: RunState, *, ray: str) -> RunState:
+    """The run as it goes on elsewhere.
+
+    Args:
+        ray: address of the Ray cluster; empty for this machine.
+    """
+    job, path = replace(run.job, ray=ray), run.directory / RUN_FILE
+    document = json.loads(path.read_text())
+    _write(path, {**document, "job": to_document(job)})
+    _write(run.directory / _JOB_FILE, to_document(job))
+    return replace(run, job=job)
+
+
+def _write(path: Path, document: object) -> None:
+    """Replaces a file as a whole."""
+    path.with_suffix(".tmp").write_text(json.dumps(document))
+    path.with_suffix(".tmp").rename(path)
 
 
 def list_runs(state_dir: Path | None) -> list[RunState]:

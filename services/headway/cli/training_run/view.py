@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from rich import box
-from rich.table import Table
+from rich.table import Column, Table
 
 from headway.cli.training_run.preparing import PreparedRun
 from headway.cli.training_run.runs import RunState
@@ -53,7 +53,9 @@ def unshared_lines(prepared: PreparedRun) -> Iterator[str]:
     execution = prepared.run.execution
     found: dict[int, list[str]] = {}
     for count, program in prepared.run.programs.items():
-        for stage, operator in unshared_operators(program, execution.stages, int(count)):
+        for stage, operator in unshared_operators(
+            program, execution.stages, int(count), num_slices=execution.num_slices
+        ):
             found.setdefault(stage, []).append(operator)
     for stage, operators in sorted(found.items()):
         named = ", ".join(operators[:_MOST_NAMED]) + (" and others" if len(operators) > _MOST_NAMED else "")
@@ -85,7 +87,7 @@ def step_line(report: StepReport, *, batch: int, num_steps: int) -> str:
 
 
 def runs_table(runs: Sequence[RunState]) -> Table:
-    table = Table("run", "model", "state", "step", "loss", "restarts", box=box.SIMPLE)
+    table = Table(Column("run", no_wrap=True), "model", "state", "step", "loss", "restarts", box=box.SIMPLE)
     for run in runs:
         loss = f"{run.steps[-1].loss:.4g}" if run.steps else "-"
         step = f"{run.last_step} of {run.job.steps}"

@@ -23,29 +23,51 @@ from headway.core.sharding_spec import ShardingSpec
 _RESHAPE = "aten.reshape.default"
 
 
-def sharded_parts(step: StepParts, program: Program, shardings: Mapping[int, StageSharding]) -> StepParts:
+def sharded_parts(
+    step: StepParts, program: Program, shardings: Mapping[int, StageSharding], *, num_slices: int = 1
+) -> StepParts:
     """The parts of a step where stages have meshes, as programs of one device each.
 
     Args:
         program: the step that was cut.
         shardings: by stage. What other stages read of such a stage lies as its operator made it, and what it reads of
             them as its own first operator wants it, as far as that cuts whole dims.
+        num_slices: of a planned stage, so many stages on the same ranks.
     """
     if not shardings:
         return step
+    shared = _shared_operators(step, program, shardings, num_slices)
+    tiles = {stage: tuple(_tiles(each)) for stage, each in shared.items()}
+    parts = (
+        replace(part, cut=_Local(shared[part.stage], part).cut()) if part.stage in shared else part
+        for part in step.parts
+    )
+    return replace(step, parts=tuple(parts), tiles=tiles)
+
+
+def _shared_operators(
+    step: StepParts, program: Program, shardings: Mapping[int, StageSharding], num_slices: int
+) -> dict[int, SharedOperators]:
     maker = {number: part.stage for part in step.parts for number in part.writes}
     crossing = {n for part in step.parts for n in part.cut.reads if n in maker and maker[n] != part.stage}
-    found, tiles = list(step.parts), {}
-    for stage, sharding in shardings.items():
-        own = [(at, part) for at, part in enumerate(step.parts) if part.stage == stage]
-        whole = {*step.losses, *step.seeds}
-        shared = SharedOperators(program, sharding, [part for _, part in own], whole, crossing - whole)
-        touched = {number for _, part in own for number in (*part.cut.reads, *part.writes)}
-        specs = {number: shared.slot(number).spec for number in sorted(touched & (crossing - whole))}
-        tiles[stage] = tuple(SlotTile(value=n, spec=spec) for n, spec in specs.items() if not spec.is_replicated)
-        for at, part in own:
-            found[at] = replace(part, cut=_Local(shared, part).cut())
-    return replace(step, parts=tuple(found), tiles=tiles)
+    whole = {*step.losses, *step.seeds}
+    own = {stage: [part for part in step.parts if part.stage == stage] for stage in shardings}
+    shared = {
+        stage: SharedOperators(program, sharding, own[stage], whole, crossing - whole)
+        for stage, sharding in shardings.items()
+    }
+    for stage, each in shared.items():
+        made = ((number, maker[number]) for number in crossing - whole)
+        alike = ((n, by) for n, by in made if by != stage and by // num_slices == stage // num_slices)
+        each.twins.update({number: shared[by] for number, by in alike if by in shared})
+    return shared
+
+
+def _tiles(shared: SharedOperators) -> Iterator[SlotTile]:
+    for number in sorted({n for part in shared.parts for n in (*part.cut.reads, *part.writes)} & set(shared.crossing)):
+        spec = shared.slot(number).spec
+        if not spec.is_replicated:
+            yield SlotTile(value=number, spec=spec)
 
 
 def step_parts(
@@ -56,24 +78,24 @@ def step_parts(
     operators = [StageOperators(forward=s.forward, backward=s.backward, recomputes=s.recomputes) for s in stages]
     step = cut_stages(program, operators, splits=splits, num_slices=num_slices)
     own = {at: s.sharding for at, s in enumerate(stages) if s.sharding is not None and s.examples == count}
-    return sharded_parts(step, program, own)
+    return sharded_parts(step, program, own, num_slices=num_slices)
 
 
-def unshared_operators(program: Program, stages: Sequence[StageSpec], count: int) -> Iterator[tuple[int, str]]:
+def unshared_operators(
+    program: Program, stages: Sequence[StageSpec], count: int, *, num_slices: int = 1
+) -> Iterator[tuple[int, str]]:
     """Operators that a plan splits along an axis and every rank of a team computes as a whole along it, with their
     stages; of stages whose runs have as many examples as the step was captured with."""
     if all(stage.sharding is None for stage in stages):
         return
     operators = [StageOperators(forward=s.forward, backward=s.backward, recomputes=s.recomputes) for s in stages]
-    step = cut_stages(program, operators, splits=False)
+    step = cut_stages(program, operators, splits=False, num_slices=num_slices)
     positions = program.positions()
-    for number, stage in enumerate(stages):
-        if stage.sharding is None or stage.examples != count:
-            continue
-        shared = SharedOperators(program, stage.sharding, [p for p in step.parts if p.stage == number], ())
-        for each in stage.sharding.operators:
+    own = {at: s.sharding for at, s in enumerate(stages) if s.sharding is not None and s.examples == count}
+    for number, shared in _shared_operators(step, program, own, num_slices).items():
+        for each in shared.sharding.operators:
             made = shared.call(positions[each.operator])
-            for axis in range(len(stage.sharding.mesh)):
+            for axis in range(len(shared.mesh)):
                 is_wanted = any(tile.spec.axes[axis] is not None for tile in each.reads)
                 if is_wanted and all(lies.spec.axes[axis] is None for lies in made.reads):
                     yield number, each.operator

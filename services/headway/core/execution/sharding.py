@@ -54,11 +54,13 @@ class StageSharding:
     operators: that devices share; all others are computed as a whole by each device, but for casts and copies, which
         are where what they read is.
     parameters: that devices have parts of.
+    following: names of operators that the plan has not, and that are shared as what they read lies.
     """
 
     mesh: tuple[int, ...]
     operators: tuple[SplitOperator, ...]
     parameters: tuple[TensorTile, ...] = ()
+    following: tuple[str, ...] = ()
 
     @property
     def num_devices(self) -> int:

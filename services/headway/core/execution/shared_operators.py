@@ -58,6 +58,7 @@ class SharedOperators:
     Args:
         kept_whole: values that slots have as wholes.
         crossing: values that other stages read, and that it reads of them.
+        twins: by number of a value the stage on the same ranks, sharing operators alike, that makes it.
     """
 
     program: Program
@@ -65,6 +66,7 @@ class SharedOperators:
     parts: Sequence[StagePart]
     kept_whole: Collection[int]
     crossing: Collection[int] = ()
+    twins: dict[int, "SharedOperators"] = field(default_factory=dict)
     _calls: dict[int, SharedCall] = field(default_factory=dict)
     _arguments: dict[int, dict[str, Any]] = field(default_factory=dict)
 
@@ -142,11 +144,13 @@ class SharedOperators:
         return {tile.tensor: tile.spec for each in reversed(self.sharding.operators) for tile in reversed(each.reads)}
 
     def _wished(self, number: int) -> Lies:
-        """How a value of another stage is to come."""
+        """How a value of another stage is to come; where no operator of the plan reads it, as it is on these ranks."""
         name, views = self._base(number)
-        if number not in self.crossing or number in self.kept_whole or views or name not in self._wishes:
+        if number not in self.crossing or number in self.kept_whole:
             return self.whole
-        return self._in_ranges(number, self._wishes[name])
+        if name in self._wishes and not views:
+            return self._in_ranges(number, self._wishes[name])
+        return self.twins[number].slot(number) if number in self.twins else self.whole
 
     def call(self, at: int) -> SharedCall:
         if at not in self._calls:
@@ -256,7 +260,8 @@ class SharedOperators:
     def _wanted(self, at: int, read: Sequence[int], own: SplitOperator | None) -> Iterator[ShardingSpec]:
         """How the plan has each operand lie; what it says of tensors holds for the views of them."""
         if own is None:
-            follows = short_name(self.program.instructions[at].target) in FOLLOWING
+            instruction = self.program.instructions[at]
+            follows = short_name(instruction.target) in FOLLOWING or instruction.name in self.sharding.following
             yield from (self.lies(number).spec if follows else self.sharding.whole for number in read)
             return
         times: dict[str, int] = {}

@@ -16,8 +16,8 @@ from dataclasses import dataclass, field, replace
 from math import prod
 from typing import Any
 
-from headway.core.errors import FailedPreconditionError
 from headway.core.execution.execution import StageSpec
+from headway.core.execution.sharding import SplitOperator, StageSharding
 from headway.core.execution.strides import dense_stride
 from headway.core.execution.token_step import (
     ATTENTION,
@@ -46,28 +46,60 @@ class SlicedStep:
     operators: Mapping[tuple[str, int], Sequence[str]]
     sums_losses: bool
 
-    def stages(self, stages: Sequence[StageSpec], num_slices: int) -> tuple[StageSpec, ...]:
-        """Of each stage one for each slice: stage i's slice j is number i x `num_slices` + j.
+    def stages(self, stages: Sequence[Sequence[StageSpec]]) -> tuple[StageSpec, ...]:
+        """Of each stage one for each slice: with n slices stage i's slice j is number i x n + j.
 
-        Raises:
-            FailedPreconditionError: ranks share a stage's operators.
+        Args:
+            stages: of each slice the plan's, with their shardings for its tokens.
         """
-        for number, stage in enumerate(stages):
-            if stage.sharding is not None:
-                raise FailedPreconditionError(
-                    f"Workers of stage {number} share its operators, and its micro-batches are cut into slices: they "
-                    "can do one or the other.",
-                    hint="Plan with `headway plan train --method alpa`, or with stages of one device each.",
-                    field="plan",
-                )
         return tuple(
-            replace(stage, forward=self._names(stage.forward, at), backward=self._names(stage.backward, at))
-            for stage in stages
-            for at in range(num_slices)
+            replace(
+                stage,
+                forward=self._names(stage.forward, at),
+                backward=self._names(stage.backward, at),
+                sharding=None if stage.sharding is None else self._sharding(stage, stage.sharding, at),
+            )
+            for same in zip(*stages, strict=True)
+            for at, stage in enumerate(same)
         )
+
+    def _sharding(self, stage: StageSpec, sharding: StageSharding, at: int) -> StageSharding:
+        """Operators of the whole step are shared in a slice as the plan says; those that join slices follow them, and
+        what follows from no token is computed as a whole."""
+        made = ((name, each) for (name, slice_at), each in self.operators.items() if slice_at == at)
+        own = {name: sliced_name(name, at) for name, each in made if sliced_name(name, at) in each}
+        operators = tuple(
+            SplitOperator(
+                operator=own[each.operator],
+                reads=tuple(replace(tile, tensor=_sliced_tensor(tile.tensor, own)) for tile in each.reads),
+                result=each.result,
+            )
+            for each in sharding.operators
+            if each.operator in own
+        )
+        names = (name for name in (*stage.forward, *stage.backward) if name in own)
+        following = (each for name in names for each in self.operators[name, at] if each != own[name])
+        return replace(sharding, operators=operators, following=tuple(following))
 
     def _names(self, names: Sequence[str], at: int) -> tuple[str, ...]:
         return tuple(each for name in names for each in self.operators.get((name, at), ()))
+
+
+def sliced_name(operator: str, at: int) -> str:
+    """Of what does an operator's work in a slice."""
+    return f"{operator}@{at}"
+
+
+def _sliced_tensor(tensor: str, names: Mapping[str, str]) -> str:
+    """A tensor's name in a slice; a parameter's is the same in all.
+
+    Args:
+        names: of operators in the slice.
+    """
+    if tensor in names:
+        return names[tensor]
+    maker, dot, index = tensor.rpartition(".")
+    return f"{names[maker]}{dot}{index}" if maker in names else tensor
 
 
 def slice_step(whole: Program, parts: Mapping[int, Program], slices: Sequence[int]) -> SlicedStep:
@@ -154,7 +186,7 @@ class _Slicer:
     def _added(self, number: int, at: int, instruction: Instruction) -> int:
         read = self.step.whole.references(at)
         numbers = self.numbers[number]
-        given = instruction.renumbered(numbers, name=f"{instruction.name}@{number}")
+        given = instruction.renumbered(numbers, name=sliced_name(instruction.name, number))
         owner = instruction.name, number
         if instruction.target == ATTENTION:
             return self._append(self._attending(number, read, given, owner), owner)
