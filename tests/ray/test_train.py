@@ -16,6 +16,7 @@ import pytest
 import torch
 from ray.cluster_utils import Cluster
 
+from headway.cli.training_run.runs import find_run
 from headway.core.codec import to_document
 from headway.core.errors import FailedPreconditionError
 from headway.core.training_job import CheckpointSettings, OptimizerSettings
@@ -64,12 +65,6 @@ def _command(state: Path, *arguments: str) -> list[str]:
     return [sys.executable, "-m", "headway.cli", "train", *arguments, "--state-dir", str(state)]
 
 
-def _known(state: Path) -> dict[str, Any]:
-    status = subprocess.run(_command(state, "status", "--json"), check=True, timeout=60, capture_output=True)
-    found: dict[str, Any] = json.loads(status.stdout)
-    return found
-
-
 def _ranks() -> list[psutil.Process]:
     """The actors of this process's clusters."""
     return [each for each in psutil.Process().children(recursive=True) if "ray::Member" in _title(each)]
@@ -104,19 +99,19 @@ def test_a_run_on_two_machines_learns_what_one_here_does_through_a_death_and_a_s
     assert f"died, process {second.pid} on " in error, error
     _until(lambda: not _ranks())
 
-    assert "died" in _known(state)["error"]
-    killed_at = _known(state)["step"]
+    assert "died" in find_run(None, state).error
+    killed_at = find_run(None, state).last_step
     subprocess.run(_command(state, "resume", "--detach"), check=True, timeout=60)
-    assert _known(state)["state"] == "running"
-    _until(lambda: _known(state)["step"] > killed_at)
+    assert find_run(None, state).state == "running"
+    _until(lambda: find_run(None, state).last_step > killed_at)
     subprocess.run(_command(state, "stop"), check=True, timeout=60)
-    _until(lambda: _known(state)["state"] == "stopped")
+    _until(lambda: find_run(None, state).state == "stopped")
     _until(lambda: not _ranks())
 
     checkpoint = Checkpoints(state / "training" / "train-1" / CHECKPOINTS_DIRECTORY, keep=1).latest()
     assert checkpoint is not None
     losses, weights = _learnt_here(state / "here", checkpoint.facts.step)
-    assert _known(state)["losses"] == pytest.approx(losses, rel=1e-10)
+    assert [step.loss for step in find_run(None, state).steps] == pytest.approx(losses, rel=1e-10)
     torch.testing.assert_close(checkpoint.state(), weights, rtol=1e-10, atol=1e-12)
 
 
