@@ -88,7 +88,7 @@ async def _latencies(client: httpx.AsyncClient, num_requests: int, fields: dict[
     latencies_s, errors = [], []
     for index in range(num_requests):
         started_s = time.perf_counter()
-        answer = await client.post("/v1/completions", json=_body(index, fields), headers=_key("other"))
+        answer = await client.post("/v1/completions", json=_body(index, fields), headers=key_of("other"))
         if answer.is_success:
             latencies_s.append(time.perf_counter() - started_s)
         else:
@@ -101,7 +101,7 @@ async def _flood(client: httpx.AsyncClient, flood: Flood, counts: list[int], ind
     fields = {"max_tokens": flood.num_output_tokens, "n": flood.n, "temperature": 1.0, "stream": True}
     for number in range(index, 1_000_000, flood.num_requests):
         async with client.stream(
-            "POST", "/v1/completions", json=_body(number, fields), headers=_key("flood")
+            "POST", "/v1/completions", json=_body(number, fields), headers=key_of("flood")
         ) as answer:
             async for line in answer.aiter_lines():
                 counts[index] += line.startswith("data: {")
@@ -113,5 +113,6 @@ def _body(index: int, fields: dict[str, Any]) -> dict[str, Any]:
     return {"model": MODEL_NAME, "prompt": prompt, "ignore_eos": True, "temperature": 0.0, **fields}
 
 
-def _key(tenant: str) -> dict[str, str]:
+def key_of(tenant: str) -> dict[str, str]:
+    """The header by which a tenant of TENANTS is known."""
     return {"authorization": f"Bearer {tenant}-key"}

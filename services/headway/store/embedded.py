@@ -1,6 +1,7 @@
 """A private Redis for a stack on one machine: a real redis-server with an append-only file, on a Unix socket."""
 
 import fcntl
+import logging
 import os
 import shutil
 import subprocess
@@ -11,9 +12,14 @@ from pathlib import Path
 
 from headway.core.errors import FailedPreconditionError, UnavailableError
 
+log = logging.getLogger(__name__)
+
 _MAX_SOCKET_PATH = 100
 _LOCK_TIMEOUT_S = 1.0
 _START_TIMEOUT_S = 10.0
+_APPENDED = ("appendonly.aof", "appendonlydir")
+"""What the append-only file is called: up to Redis 6, and since."""
+_UNREADABLE = "reading the append only file"
 
 
 def find_redis_server() -> Path:
@@ -48,13 +54,31 @@ class EmbeddedRedis:
         return self._process.pid
 
     def start(self) -> None:
-        """Starts the server and returns when it answers.
+        """Starts the server and returns when it answers. An append-only file that it cannot read is set aside: it
+        begins without data then, and the controller writes what was asked of the stack again.
 
         Raises:
             FailedPreconditionError: another server has its data in the directory.
             UnavailableError: it does not answer; has the log's end.
         """
         log_path = self._directory / "redis.log"
+        num_logged_bytes = log_path.stat().st_size if log_path.exists() else 0
+        try:
+            self._start(log_path)
+        except UnavailableError:
+            if self.is_running() or _UNREADABLE not in _log_since(log_path, num_logged_bytes):
+                raise
+            self._set_aside()
+            self._start(log_path)
+
+    def _set_aside(self) -> None:
+        for name in _APPENDED:
+            if (path := self._directory / name).exists():
+                aside = path.with_name(f"{name}.unreadable-{time.time_ns()}")
+                path.rename(aside)
+                log.error("Redis cannot read its data and begins without; what there was is in %s", aside)
+
+    def _start(self, log_path: Path) -> None:
         options = {
             "--port": "0",
             "--unixsocket": str(self._socket),
@@ -124,6 +148,13 @@ class EmbeddedRedis:
                     return
         end = log_path.read_text()[-500:] if log_path.exists() else ""
         raise UnavailableError(f"redis-server did not start: {end.strip()}", hint=f"See {log_path}.")
+
+
+def _log_since(path: Path, num_bytes: int) -> str:
+    """The log but for its first bytes."""
+    with path.open("rb") as file:
+        file.seek(num_bytes)
+        return file.read().decode(errors="replace")
 
 
 def _try_lock(file: int) -> bool:
