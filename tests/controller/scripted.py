@@ -7,6 +7,7 @@ the leader is done when all ranks are; 'rank-1-missing' is missing on rank 1 onl
 import asyncio
 import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import replace
 
 from headway.core.cluster import Hardware
 from headway.core.errors import NotFoundError, UnavailableError
@@ -18,12 +19,21 @@ from headway.store.redis import Database
 from headway.v1 import common_pb2, worker_pb2, worker_pb2_grpc
 
 LOAD_S = 0.4
+_CPU = Hardware(device="cpu", name="Scripted CPU", num_threads=1, memory_bytes=8 * 1024**3)
 
 
 class ScriptedWorker(worker_pb2_grpc.WorkerServiceServicer):
-    def __init__(self, worker_id: str, database: Database, *, on_state: Callable[[str, str], Awaitable[None]]) -> None:
+    def __init__(
+        self,
+        worker_id: str,
+        database: Database,
+        *,
+        on_state: Callable[[str, str], Awaitable[None]],
+        hardware: Hardware = _CPU,
+    ) -> None:
         self.worker_id = worker_id
-        self.memory_bytes = 8 * 1024**3
+        self.memory_bytes = hardware.memory_bytes
+        self._hardware = hardware
         self.num_failing_loads = 0
         self._database = database
         self._on_state = on_state
@@ -34,7 +44,7 @@ class ScriptedWorker(worker_pb2_grpc.WorkerServiceServicer):
         self, request: worker_pb2.GetWorkerRequest, context: Context
     ) -> worker_pb2.GetWorkerResponse:
         first = next(iter(self._loaded.values()), worker_pb2.LoadModelRequest())
-        hardware = Hardware(device="cpu", name="Scripted CPU", num_threads=1, memory_bytes=self.memory_bytes)
+        hardware = replace(self._hardware, memory_bytes=self.memory_bytes)
         return worker_pb2.GetWorkerResponse(
             worker_id=self.worker_id,
             hardware=to_pb(hardware, common_pb2.Hardware),

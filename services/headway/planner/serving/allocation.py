@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
+from math import fsum
 
 Rates = Sequence[Sequence[float]]
 """`rates[model][group]`: tokens per second of a replica; 0 where the model does not fit."""
@@ -112,14 +113,19 @@ def _give_spares(rates: Rates, model_of: dict[int, int], bounds: Sequence[Replic
     model_of = dict(model_of)
     totals, counts = _totals(rates, model_of), Counter(model_of.values())
     spare = [group for group in range(len(rates[0])) if group not in model_of]
-    while gains := [
-        (counts[model] >= bounds[model].least, totals[model], -rate, model, group)
+    while waiting := [
+        (counts[model] >= bounds[model].least, totals[model], model)
         for model, row in enumerate(rates)
-        if not bounds[model].is_above(counts[model] + 1)
-        for group in spare
-        if (rate := row[group]) > 0
+        if not bounds[model].is_above(counts[model] + 1) and any(row[group] > 0 for group in spare)
     ]:
-        *_, negative_rate, model, group = min(gains)
+        first = min(waiting)[:2]
+        negative_rate, model, group = min(
+            (-rates[model][group], model, group)
+            for *key, model in waiting
+            if tuple(key) == first
+            for group in spare
+            if rates[model][group] > 0
+        )
         model_of[group] = model
         totals[model] -= negative_rate
         counts[model] += 1
@@ -129,29 +135,57 @@ def _give_spares(rates: Rates, model_of: dict[int, int], bounds: Sequence[Replic
 
 def _improve(rates: Rates, model_of: dict[int, int], bounds: Sequence[ReplicaBounds]) -> dict[int, int]:
     """Moves and swaps groups as long as the slowest models gain; every change raises the sorted totals, so it ends."""
-    best = _score(rates, model_of)
+    model_of = dict(model_of)
     improved = True
     while improved:
         improved = False
-        for changed in _neighbours(len(rates), model_of):
-            if any(rates[model][group] <= 0 for group, model in changed.items()) or not _is_allowed(changed, bounds):
-                continue
-            if (score := _score(rates, changed)) > best:
-                model_of, best, improved = changed, score, True
+        held: dict[int, list[int]] = {model: [] for model in range(len(rates))}
+        for group, model in model_of.items():
+            held[model].append(group)
+        for moves in _neighbours(len(rates), model_of):
+            if all(rates[model][group] > 0 for group, model in moves.items()) and _gains(
+                rates, moves, model_of, held, bounds
+            ):
+                model_of, improved = model_of | moves, True
                 break
     return model_of
 
 
 def _neighbours(num_models: int, model_of: Mapping[int, int]) -> Iterator[dict[int, int]]:
-    for group in model_of:
+    """Moves of single groups to other models, and swaps."""
+    for group, before in model_of.items():
         for model in range(num_models):
-            yield {**model_of, group: model}
+            if model != before:
+                yield {group: model}
     for first, second in combinations(model_of, 2):
-        yield {**model_of, first: model_of[second], second: model_of[first]}
+        if model_of[first] != model_of[second]:
+            yield {first: model_of[second], second: model_of[first]}
 
 
-def _score(rates: Rates, model_of: Mapping[int, int]) -> list[float]:
-    return sorted(_totals(rates, model_of))
+def _gains(
+    rates: Rates,
+    moves: Mapping[int, int],
+    model_of: Mapping[int, int],
+    held: Mapping[int, Sequence[int]],
+    bounds: Sequence[ReplicaBounds],
+) -> bool:
+    """Whether moves raise the sorted totals, and no model has too few or too many groups then. Only those that lose or
+    win a group count: the others are on both sides of the comparison."""
+    concerned = {*moves.values(), *(model_of[group] for group in moves)}
+    after = {
+        model: [group for group in held[model] if group not in moves]
+        + [group for group, winner in moves.items() if winner == model]
+        for model in concerned
+    }
+    if not all(bounds[model].allows(len(groups)) for model, groups in after.items()):
+        return False
+    before = sorted(_total(rates[model], held[model]) for model in concerned)
+    return sorted(_total(rates[model], groups) for model, groups in after.items()) > before
+
+
+def _total(row: Sequence[float], groups: Sequence[int]) -> float:
+    """The same whatever the groups' order, or gains of a rounding would go round in circles."""
+    return fsum(row[group] for group in groups)
 
 
 def _totals(rates: Rates, model_of: Mapping[int, int]) -> list[float]:
