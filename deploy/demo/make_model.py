@@ -33,6 +33,7 @@ JOB: dict[str, Any] = {
     "seq": 112,
     "workers": 2,
     "method": "inter-only",
+    "profile": "never",
     "micro_batches": 4,
     "seed": SEED,
     "optimizer": {"rate": 3e-3, "schedule": "linear", "warm_up": 20, "weight_decay": 0.01, "clip": 1.0},

@@ -18,6 +18,7 @@ CONFIG = LlamaConfig(
 )  # fmt: skip
 JOB = f"""
 model: model
+profile: never
 data: {{tensors: data.safetensors}}
 batch: {BATCH}
 seq: {SEQ}

@@ -53,6 +53,8 @@ def test_a_job_is_planned_trained_and_kept(headway: Run, directory: Path) -> Non
     known = json.loads(headway("train", "status", "--json").stdout)
     assert (known["state"], known["step"], known["losses"]) == ("done", 4, [step["loss"] for step in steps])
     kept = Path(known["directory"])
+    (times,) = (kept.parents[1] / "operator-times").iterdir()
+    assert len(json.loads(times.read_text())["seconds"]) > 20, "its plan is by what its operators were measured to take"
     assert (kept / "checkpoints" / "LATEST").read_text() == "step-00000004"
     assert len(list((kept / "tensorboard").iterdir())) == 1
     traced = headway("train", "trace", "--out", "trace.json", "--figure", "trace.svg")
@@ -119,9 +121,10 @@ def test_a_search_for_slices_of_tokens_ends_in_a_run(headway: Run, directory: Pa
     """One example on three workers, by which nothing in the model divides: only slices keep them all at work."""
     (directory / "mine.py").write_text(CAUSAL)
     job = "model: mine:causal\ndata: {synthetic: true}\nbatch: 1\nsteps: 2\nworkers: 3\nprecision: bfloat16\n"
-    (directory / "job.yaml").write_text(f"{job}plan: auto\nmethod: terapipe\n")
+    (directory / "job.yaml").write_text(f"{job}plan: auto\nmethod: terapipe\nprofile: never\n")
     trained = headway("train", "job.yaml", timeout_s=500)
     assert trained.returncode == 0, trained.stderr
+    assert "Planned by the catalogue's figures, as the job says profile: never." in trained.stdout
     assert "each in slices of" in " ".join(trained.stdout.split())
     assert "step 2 of 2: loss 6." in trained.stdout
     assert json.loads(headway("train", "status", "--json").stdout)["state"] == "done"
@@ -134,6 +137,7 @@ def test_a_search_for_slices_of_tokens_ends_in_a_run(headway: Run, directory: Pa
         ("schedule: zigzag", "schedule is 'zigzag'"),
         ("precision: float8", "precision is 'float8'"),
         ("method: zero-3", "method is 'zero-3'"),
+        ("profile: maybe", "profile is 'maybe'"),
         ("optimizer: {name: lion}", "optimizer.name is 'lion'"),
         ("optimizer: {rate: -1}", "optimizer.rate is -1"),
         ("checkpoint: {keep: 0}", "keep 1 or more"),

@@ -85,7 +85,9 @@ def run(
     manifest: Manifest = "",
     image: Annotated[str, typer.Option("--image", help="Of the Job's pods.", metavar="IMAGE")] = _IMAGE,
     cores: Annotated[int, typer.Option("--cores", help="Of each of the Job's pods.", min=1)] = 1,
-    deadline_s: Annotated[float, typer.Option("--deadline", help="Seconds after which to give up capturing.")] = 600.0,
+    deadline_s: Annotated[
+        float, typer.Option("--deadline", help="Seconds after which to give up capturing, or measuring.")
+    ] = 600.0,
     state_dir: StateDir = None,
     as_json: AsJson = False,
 ) -> None:
@@ -270,6 +272,7 @@ def _show(prepared: PreparedRun, *, as_json: bool) -> None:
         document = {
             "plan_id": prepared.plan.plan_id,
             "planned_s": prepared.plan.iteration_s,
+            "priced_by": prepared.priced_by,
             "peak_bytes": list(prepared.certificate.peak_bytes),
             "execution": to_document(prepared.run.execution),
         }
@@ -277,6 +280,8 @@ def _show(prepared: PreparedRun, *, as_json: bool) -> None:
         return
     console = Console()
     console.print(training_view(prepared.plan), highlight=False)
+    if prepared.priced_by:
+        console.print(f"Planned by {prepared.priced_by}.", highlight=False)
     console.print(lists_table(prepared), highlight=False)
     for line in unshared_lines(prepared):
         console.print(line, highlight=False)

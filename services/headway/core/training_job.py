@@ -7,7 +7,8 @@ from headway.core.errors import InvalidArgumentError
 OPTIMIZERS = ("adamw", "sgd", "momentum")
 RATE_SCHEDULES = ("constant", "linear", "cosine")
 PRECISIONS = ("float32", "bfloat16")
-AUTO = "auto"
+AUTO, NEVER, ALWAYS = "auto", "never", "always"
+PROFILING = (AUTO, NEVER, ALWAYS)
 PLAN_METHODS = ("pp-dp", "inter-only", "data-parallel", "alpa", "graphpipe", "terapipe", "auto")
 """Of `headway plan train`, those by which a job's plan is searched: up to the ZeRO stage that workers run."""
 
@@ -120,6 +121,8 @@ class TrainingJob:
     plan: a training plan's file, or 'auto' for one that is searched.
     method: by which a plan is searched, one of `PLAN_METHODS`: stages with copies, stages alone, copies alone, stages
         whose ranks share operators, graphs of such, slices of tokens, or the best of these three.
+    profile: whether operators are measured before a plan is searched, one of `PROFILING`: where it is possible, and the
+        catalogue's figures count where it is not; never; or else there is no plan.
     micro_batches: of an iteration, where the plan is searched; None for as many as the search finds best.
     schedule: the order of forward and backward passes.
     precision: float32, or bfloat16 with float32 masters.
@@ -143,6 +146,7 @@ class TrainingJob:
     workers: int = 2
     plan: str = AUTO
     method: str = PLAN_METHODS[0]
+    profile: str = AUTO
     micro_batches: int | None = None
     schedule: str = "1f1b"
     precision: str = "float32"
@@ -177,6 +181,7 @@ class TrainingJob:
             raise InvalidArgumentError(f"zero is {self.zero}.", hint="Give 0 or 1.", field="zero")
         _among("precision", self.precision, PRECISIONS)
         _among("method", self.method, PLAN_METHODS)
+        _among("profile", self.profile, PROFILING)
         if self.checkpoint.best and self.validation is None:
             raise InvalidArgumentError(
                 f"checkpoint.best is {self.checkpoint.best}, and nothing is validated.",

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from headway.core.catalogue.device import Device
 from headway.core.errors import InvalidArgumentError
 from headway.core.hardware.profile import HardwareProfile
+from headway.core.operator_seconds import OperatorSeconds
 from headway.core.training_cluster import TrainingCluster
 from headway.core.training_layout import TrainingLayout
 
@@ -49,6 +50,7 @@ class TrainingSearch:
     schedule: one of `SCHEDULES`.
     explains: whether other ways to train the model are priced too, and what would change the choice.
     hardware: measured times of operators; None where those of the catalogue's devices count.
+    measured: what the graph's own operators were measured to take, where that counts before both.
     layout: the user's own plan, to be priced instead of searching one.
     solver: of integer programs, one of `SOLVERS`.
     most_zero: the highest ZeRO stage that the plan's parameters may have.
@@ -68,6 +70,7 @@ class TrainingSearch:
     schedule: str = SCHEDULES[0]
     explains: bool = False
     hardware: HardwareProfile | None = None
+    measured: OperatorSeconds | None = None
     layout: TrainingLayout | None = None
     solver: str = SOLVERS[0]
     most_zero: int = 3

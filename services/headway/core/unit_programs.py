@@ -37,6 +37,11 @@ def unit_programs(graph: Graph, program: Program) -> UnitPrograms:
     return _UnitBuilder(graph, program).unit_programs()
 
 
+def operator_programs(graph: Graph, program: Program) -> dict[str, str]:
+    """By the operators' names the program that each is timed as; see `UnitPrograms.programs`."""
+    return _UnitBuilder(graph, program).hashes
+
+
 def with_stages(known: UnitPrograms, graph: Graph, program: Program, stages: Sequence[Sequence[Layer]]) -> UnitPrograms:
     """The same, and each of the stages, which are consecutive layers, as a program of its own."""
     builder = _UnitBuilder(graph, program)
@@ -64,7 +69,7 @@ class _UnitBuilder:
         self._positions = program.positions()
         self._tensors = graph.tensors_by_name()
         self.programs: dict[str, Program] = {}
-        self._hashes = {operator.name: self._add([operator], with_views=False) for operator in graph.operators}
+        self.hashes = {operator.name: self._add([operator], with_views=False) for operator in graph.operators}
         self._updates = {name: self._add_update(self._tensors[name]) for name in graph.trained}
 
     def unit_programs(self) -> UnitPrograms:
@@ -108,7 +113,7 @@ class _UnitBuilder:
     def _operators(self) -> Iterable[OperatorGroup]:
         groups: dict[tuple[str, bool], list[Operator]] = defaultdict(list)
         for operator in self._graph.operators:
-            groups[self._hashes[operator.name], operator.is_backward].append(operator)
+            groups[self.hashes[operator.name], operator.is_backward].append(operator)
         for (program, is_backward), members in groups.items():
             first = members[0]
             inputs = self.programs[program].inputs
@@ -159,8 +164,8 @@ class _UnitBuilder:
             name=name,
             weight_bytes=sum(weight.num_bytes for weight in weights),
             activation_bytes=self._activation_bytes(forward, forward_program),
-            forward=dict(Counter(self._hashes[operator.name] for operator in forward)),
-            backward=dict(Counter(self._hashes[operator.name] for operator in backward)),
+            forward=dict(Counter(self.hashes[operator.name] for operator in forward)),
+            backward=dict(Counter(self.hashes[operator.name] for operator in backward)),
             optimizer=dict(Counter(self._updates[w.name] for w in weights if w.name in self._updates)),
             forward_program=forward_program,
             backward_program=backward_program,

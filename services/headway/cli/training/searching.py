@@ -16,6 +16,7 @@ from headway.core.catalogue.device import Device
 from headway.core.codec import to_document
 from headway.core.errors import InvalidArgumentError
 from headway.core.hardware.profile import HardwareProfile
+from headway.core.operator_seconds import OperatorSeconds
 from headway.core.plan.document import plan_from_document
 from headway.core.plan.training import TrainingPlan
 from headway.core.precision import Precision
@@ -55,6 +56,7 @@ class TrainOptions:
     most_zero: int = 3
     processes: int | None = None
     ray: str = ""
+    measured: OperatorSeconds | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -100,6 +102,7 @@ async def search_training_plan(options: TrainOptions, *, graph: bytes | None = N
             schedule=options.schedule,
             explains=options.explains,
             hardware=options.hardware,
+            measured=options.measured,
             layout=layout,
             solver=options.solver,
             most_zero=options.most_zero,

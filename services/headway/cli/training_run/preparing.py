@@ -1,5 +1,6 @@
 """Makes a run of a job: plans, captures the step as it will run, compiles and certifies the lists of all ranks."""
 
+import os
 from contextlib import aclosing
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -11,6 +12,7 @@ from rich.console import Console
 from headway.cli.plan_file import read_plan
 from headway.cli.search.progress import Show, showing
 from headway.cli.training.searching import PlannedTraining, TrainOptions, search_training_plan
+from headway.cli.training_run.profiling import ProfilingOptions, figures_of
 from headway.core.capture import CaptureProgress, CaptureRequest
 from headway.core.catalogue import read_catalogue
 from headway.core.codec import from_document, to_document
@@ -22,7 +24,9 @@ from headway.core.execution.mixed import in_bfloat16, with_casts
 from headway.core.execution.orders import stage_orders
 from headway.core.execution.slices import slice_step
 from headway.core.graph import Graph
+from headway.core.graph_file import graph_bytes
 from headway.core.initial_weights import WeightsRequest
+from headway.core.operator_seconds import OperatorSeconds
 from headway.core.plan.training import TrainingPlan
 from headway.core.precision import Precision
 from headway.core.program import Program
@@ -45,11 +49,16 @@ network: Ethernet 10
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PreparedRun:
-    """A run that could start, and what is known of it."""
+    """A run that could start, and what is known of it.
+
+    Attributes:
+        priced_by: by whose figures the plan was searched, in words; empty for one that was given.
+    """
 
     run: TrainingRun
     plan: TrainingPlan
     certificate: Certificate
+    priced_by: str = ""
 
 
 async def prepare_run(job: TrainingJob, *, deadline_s: float, state_dir: Path | None) -> PreparedRun:
@@ -60,13 +69,16 @@ async def prepare_run(job: TrainingJob, *, deadline_s: float, state_dir: Path | 
         InvalidArgumentError: the plan is for another model, batch or number of workers.
         FailedPreconditionError: the plan has what workers cannot run, or its lists are not right.
     """
-    plan = await _plan(job, deadline_s=deadline_s, state_dir=state_dir)
-    with showing(Console(stderr=True)) as show:
-        lengths = tuple(sorted(set(plan.slices)))
-        captured = {
-            _CAPTURE_BATCH: await _capture(job, _CAPTURE_BATCH, deadline_s=deadline_s, show=show, lengths=lengths)
-        }
-        graph, program = captured[_CAPTURE_BATCH].whole
+    plan, priced_by = _given(job), ""
+    console = Console(stderr=True)
+    with showing(console) as show:
+        step = await _capture(job, _CAPTURE_BATCH, deadline_s=deadline_s, show=show)
+    graph, program = step.whole
+    if plan is None:
+        plan, priced_by = await _planned(job, graph, program, deadline_s=deadline_s, state_dir=state_dir)
+    lengths = tuple(sorted(set(plan.slices)))
+    captured = {} if lengths else {_CAPTURE_BATCH: step}
+    with showing(console) as show:
         stages = plan_stages(plan, graph, zero=job.zero)
         counts = sorted({stage.examples for stage in stages})
         for count in counts:
@@ -88,7 +100,7 @@ async def prepare_run(job: TrainingJob, *, deadline_s: float, state_dir: Path | 
         flops=graph.flops / _CAPTURE_BATCH * job.batch,
         thread_flops=read_catalogue(None).devices[_DEVICE].flops(job.precision),
     )
-    return PreparedRun(run=run, plan=plan, certificate=certificate)
+    return PreparedRun(run=run, plan=plan, certificate=certificate, priced_by=priced_by)
 
 
 def _compiled(
@@ -136,14 +148,13 @@ def _num_tokens(program: Program) -> int:
     return targets.shape[1] if targets is not None and targets.bound and len(targets.shape) == 2 else 0
 
 
-async def _plan(job: TrainingJob, *, deadline_s: float, state_dir: Path | None) -> TrainingPlan:
+def _given(job: TrainingJob) -> TrainingPlan | None:
+    """The plan of the job's file; None where it is to be searched."""
     if job.plan == AUTO:
-        plan = await _search(job, deadline_s=deadline_s, state_dir=state_dir)
-    else:
-        read = read_plan(Path(job.plan))
-        if not isinstance(read, TrainingPlan):
-            raise InvalidArgumentError(f"{job.plan} is no training plan.", hint="Name one.", field="plan")
-        plan = read
+        return None
+    plan = read_plan(Path(job.plan))
+    if not isinstance(plan, TrainingPlan):
+        raise InvalidArgumentError(f"{job.plan} is no training plan.", hint="Name one.", field="plan")
     has = (plan.batch, plan.cluster.num_devices, plan.precision)
     if has != (job.batch, job.workers, job.precision):
         raise InvalidArgumentError(
@@ -155,9 +166,35 @@ async def _plan(job: TrainingJob, *, deadline_s: float, state_dir: Path | None) 
     return plan
 
 
-async def _search(job: TrainingJob, *, deadline_s: float, state_dir: Path | None) -> TrainingPlan:
+async def _planned(
+    job: TrainingJob, graph: Graph, program: Program, *, deadline_s: float, state_dir: Path | None
+) -> tuple[TrainingPlan, str]:
+    """A plan that is searched, and by whose figures."""
+    if not graph.gradients:
+        raise InvalidArgumentError(
+            f"{job.model} has nothing to train.", hint="No parameter gets a gradient.", field="model"
+        )
+    _, per_node = _nodes(job)
+    options = ProfilingOptions(
+        precision=Precision(job.precision),
+        num_threads=max(1, len(os.sched_getaffinity(0)) // per_node),
+        deadline_s=deadline_s,
+        state_dir=state_dir,
+    )
+    measured, priced_by = await figures_of(job, graph, program, options)
+    return await _search(job, graph, measured, deadline_s=deadline_s, state_dir=state_dir), priced_by
+
+
+def _nodes(job: TrainingJob) -> tuple[int, int]:
+    """Machines, and workers on each."""
+    return (job.workers, 1) if job.ray else (1, job.workers)
+
+
+async def _search(
+    job: TrainingJob, graph: Graph, measured: OperatorSeconds | None, *, deadline_s: float, state_dir: Path | None
+) -> TrainingPlan:
     """A plan for processes of this machine, which share its memory, or for machines like it that have one each."""
-    nodes, per_node = (job.workers, 1) if job.ray else (1, job.workers)
+    nodes, per_node = _nodes(job)
     with TemporaryDirectory() as directory:
         cluster = Path(directory) / "cluster.yaml"
         memory = psutil.virtual_memory().total // per_node // 1024**2
@@ -181,8 +218,9 @@ async def _search(job: TrainingJob, *, deadline_s: float, state_dir: Path | None
             catalogue=None,
             state_dir=state_dir,
             most_zero=MOST_ZERO,
+            measured=measured,
         )
-        planned = await search_training_plan(options)
+        planned = await search_training_plan(options, graph=graph_bytes(graph))
     assert isinstance(planned, PlannedTraining), "a search that is waited for gives a plan"
     return planned.plan
 

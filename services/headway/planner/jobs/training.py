@@ -6,9 +6,12 @@ from collections.abc import Callable
 from typing import Any
 
 from headway.core.batching import at_batch
+from headway.core.catalogue.device import Device
 from headway.core.codec import from_document
 from headway.core.cost.catalogued import CatalogueCosts
+from headway.core.cost.costs import Costs
 from headway.core.cost.measured import MeasuredCosts
+from headway.core.cost.profiled import ProfiledCosts
 from headway.core.errors import InternalError
 from headway.core.graph import Graph
 from headway.core.graph_file import graph_of
@@ -55,10 +58,7 @@ def run(
         space=SearchSpace(zero_stages=tuple(range(search.most_zero + 1))),
     )
     nonce = uuid.uuid4().hex[:6]
-    costs = [
-        CatalogueCosts(device) if search.hardware is None else MeasuredCosts(search.hardware)
-        for device in search.devices
-    ]
+    costs = [_costs(search, device, problem) for device in search.devices]
     if search.layout is not None:
         plan = fill_training_layout(problem, costs, search.layout, nonce=nonce)
     else:
@@ -81,6 +81,13 @@ def run(
     plan = schedule_plan(plan, search.schedule, explains=search.explains, limits=Limits(), should_stop=should_stop)
     check(plan, step, problem)
     return to_plan_document(plan)
+
+
+def _costs(search: TrainingSearch, device: Device, problem: TrainingProblem) -> Costs:
+    base = CatalogueCosts(device) if search.hardware is None else MeasuredCosts(search.hardware)
+    if search.measured is None:
+        return base
+    return ProfiledCosts(base, cast_graph(problem.graph, problem.precision), search.measured)
 
 
 def check(plan: TrainingPlan, step: Graph, problem: TrainingProblem) -> None:
