@@ -211,6 +211,17 @@ def _pool() -> Schema:
                 "!has(self.engine) || self.engine != 'vllm' || (has(self.image) && !has(self.emulate))",
                 "a pool that computes with vllm has an image with it, and no device to emulate",
             ),
+            _rule(
+                "has(self.engine) && self.engine == 'vllm-server' ? has(self.engineUrl) && has(self.engineModel) : "
+                "!has(self.engineUrl) && !has(self.engineModel) && !has(self.engineKeySecret)",
+                "engineUrl and engineModel belong to a pool whose engine is vllm-server, and to each such",
+            ),
+            _rule(
+                "!has(self.engine) || self.engine != 'vllm-server' || !(has(self.emulate) || has(self.scaling) || "
+                "has(self.gpusPerCell) && self.gpusPerCell > 0 || has(self.workersPerCell) && self.workersPerCell > 1 "
+                "|| has(self.replicas) && self.replicas > 1)",
+                "a pool that stands in for a server has one cell with one worker, no GPU and no scaling",
+            ),
         ]
     }
 

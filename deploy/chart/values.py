@@ -5,6 +5,7 @@ from typing import Any
 from deploy.chart.kubernetes import DEFINITIONS
 from deploy.chart.shape import Schema, choice, fields, flag, listing, named, number, reference, text, whole
 from headway.core.answer_parser import ReasoningParser, ToolParser
+from headway.core.engine_kind import EngineKind
 
 _NAME = r"^[a-z]([-a-z0-9]*[a-z0-9])?$"
 
@@ -54,7 +55,7 @@ MODEL = fields(
                 "e2eMs": number("Milliseconds to the end of the answer.", above=0),
             },
         ),
-        "engine": choice("What computes it; Headway's own engine where it is left out.", "headway", "vllm"),
+        "engine": choice("What computes it; Headway's own engine where it is left out.", *map(str, EngineKind)),
         "engineArgs": text("Flags for vllm as they are; not those that Headway decides."),
         "toolParser": choice(
             "How its tool calls are read; as its chat template shows where left out.", *map(str, ToolParser)
@@ -95,7 +96,10 @@ POOL = fields(
             ),
         ),
         "emulate": text("A device of the catalogue whose time workers take, computing nothing: V100-16."),
-        "engine": choice("What its workers compute with; Headway's own where it is left out.", "headway", "vllm"),
+        "engine": choice("What its workers compute with; Headway's own where it is left out.", *map(str, EngineKind)),
+        "engineUrl": text("The vLLM server that its one cell stands in for, with vllm-server.", pattern="^https?://"),
+        "engineModel": text("The name of the model that the server serves.", least=1),
+        "engineKeySecret": text("A Secret whose key api-key has the server's API key.", least=1),
         "image": _image("its pods, where it is not image.worker: one that has vllm"),
         "threadsPerWorker": whole("Compute threads of each worker on the CPU; 0 shares the cores."),
         "memoryBytesPerWorker": whole(

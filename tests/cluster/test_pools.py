@@ -164,6 +164,9 @@ async def test_a_pool_is_made_scaled_updated_and_deleted(pools: Pools) -> None:
     await pools.wait(lambda: pools.cells() == {}, "its cells go with it")
 
 
+_SERVER = {"engine": "vllm-server", "engineUrl": "http://a:8000", "engineModel": "chat"}
+
+
 async def test_wrong_pools_are_refused_and_what_cannot_run_is_told(pools: Pools) -> None:
     for spec, told in (
         ({"replicsa": 1}, "replicsa"),
@@ -171,6 +174,9 @@ async def test_wrong_pools_are_refused_and_what_cannot_run_is_told(pools: Pools)
         ({"scaling": {"min": 3, "max": 2}}, "scaling.min is above scaling.max"),
         ({"emulate": "V100-16", "gpusPerCell": 2}, "give workersPerCell instead"),
         ({"tolerations": [{"kye": "gpu"}]}, "kye"),
+        ({"engineUrl": "http://a:8000"}, "belong to a pool whose engine is vllm-server"),
+        ({"engine": "vllm-server", "engineUrl": "http://a:8000"}, "belong to a pool whose engine is vllm-server"),
+        ({**_SERVER, "replicas": 2}, "one cell with one worker"),
     ):
         assert told in await pools.declare("wrong", **spec)
     assert not await pools.declare("gpus", emulate="V100-16", nodeSelector={"gpu": "h100"})

@@ -53,6 +53,7 @@ def test_an_unknown_value_is_named_at_any_depth(name: str, path: tuple[str, ...]
 
 _SMALL = {"models": [{"name": "a", "path": "/models/a"}], "modelStorage": {"hostPath": "/srv"}}
 _POOL = {"name": "cpu", "cells": 1}
+_SERVER = {**_POOL, "engine": "vllm-server", "engineUrl": "http://a:8000", "engineModel": "a"}
 
 
 @pytest.mark.parametrize(
@@ -71,6 +72,9 @@ _POOL = {"name": "cpu", "cells": 1}
         ({"workers": [_POOL, {"name": "e", "cells": 1, "emulate": "V100-16"}]}, "either all pools emulate"),
         ({"workers": [{**_POOL, "engine": "vllm"}]}, "give an image that has it"),
         ({"workers": [{**_POOL, "engine": "sglang"}]}, "engine"),
+        ({"workers": [{**_POOL, "engine": "vllm-server", "engineUrl": "http://a"}]}, "give engineUrl and engineModel"),
+        ({"workers": [{**_POOL, "engineUrl": "http://a"}]}, "give engine: vllm-server with it"),
+        ({"workers": [{**_SERVER, "cells": 2}]}, "one cell with one worker"),
         ({"workers": [_POOL], "limits": {"tp": 2}}, "are 2 workers, and there are 1"),
         ({"workers": [_POOL], "limits": {"prefillWorkers": 1}}, "both, or neither"),
         ({"workers": [_POOL], "models": [{"name": "a", "path": "/elsewhere/a"}]}, "not below modelStorage.mountPath"),

@@ -15,10 +15,11 @@ import pytest
 import pytest_asyncio
 
 from headway.core.engine_kind import EngineKind
+from headway.core.engine_server import API_KEY
 from headway.core.errors import HeadwayError
 from headway.rpc.status import error_from_rpc
 from headway.worker.hardware import server_hardware
-from headway.worker.vllm_server.server import API_KEY, check_serves, describe_server
+from headway.worker.vllm_server.server import check_serves, describe_server
 from tests.engines.token_server import TokenServer, token_server
 from tests.engines.worker import Answer, EngineWorker, load, sequence, take
 from tests.worker.conftest import Bench, serving

@@ -59,11 +59,11 @@ def test_plans_name_groups_and_give_their_speed_whoever_comes_first() -> None:
     fleet = Fleet()
     early = fleet.join("worker-0", endpoint="host:1", group_id="")
     fleet.update(early, [IDLE], now_s=0.0)
-    assert (early.group_id, early.replicas["llama"].latency) == ("worker-0", None)
+    assert (early.group_id, early.replicas["llama"].fitted) == ("worker-0", None)
     fleet.apply(make_plan("worker-0", "worker-1"))
     late = fleet.join("worker-1", endpoint="host:2", group_id="")
     fleet.update(late, [IDLE], now_s=0.0)
-    assert [(group.group_id, group.replicas["llama"].latency) for group in (early, late)] == [
+    assert [(group.group_id, group.replicas["llama"].fitted) for group in (early, late)] == [
         ("group-of-worker-0", LATENCY),
         ("group-of-worker-1", LATENCY),
     ]

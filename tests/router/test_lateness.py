@@ -37,3 +37,17 @@ def test_it_fades_while_nobody_comes_so_that_a_place_is_tried_again() -> None:
     lateness.observe(4.0, now_s=100.0)
     margins_s = [lateness.margin_s(now_s=now_s) for now_s in (100.0, 130.0, 160.0)]
     assert margins_s == pytest.approx([4.0, 2.0, 1.0])
+
+
+def test_answers_that_took_longer_than_foretold_lengthen_the_next_forecast_until_they_are_long_ago() -> None:
+    draws, lateness = random.Random(4), Lateness()
+    assert lateness.ratio(now_s=0.0) == 1.0
+    for _ in range(128):
+        lateness.observe_answer(draws.gauss(1.2, 0.1), now_s=100.0)
+    ratio = lateness.ratio(now_s=100.0)
+    is_covered = [draws.gauss(1.2, 0.1) <= ratio for _ in range(2000)]
+    assert 0.9 <= sum(is_covered) / len(is_covered) <= 0.99
+    assert lateness.ratio(now_s=130.0) == pytest.approx(1 + (ratio - 1) / 2)
+    for _ in range(128):
+        lateness.observe_answer(0.8, now_s=131.0)
+    assert lateness.ratio(now_s=131.0) == 1.0

@@ -27,7 +27,7 @@ async def test_the_plan_in_redis_is_followed(database: Database, routing: StartR
         following = asyncio.create_task(router.service.follower.watch())
         assert not (await router.route("a")).HasField("predicted_ttft_s")
         await plans.set_current(make_plan("worker-0"), replaces="")
-        await eventually(lambda: fleet.groups[0].replicas["llama"].latency is not None)
+        await eventually(lambda: fleet.groups[0].replicas["llama"].fitted is not None)
         assert (await router.route("b")).predicted_ttft_s == pytest.approx(0.11, rel=2)
         await plans.set_current(make_plan("worker-0", plan_id="plan-2", slo=Slo(ttft_s=3.0)), replaces="plan-1")
         await eventually(lambda: fleet.slo("llama") == Slo(ttft_s=3.0))

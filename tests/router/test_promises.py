@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from headway.core.errors import ResourceExhaustedError
+from headway.core.latency import LatencyModel
 from headway.core.slo import Slo
 from headway.core.step_work import StepWork
 from headway.router.dispatcher import Shortage
@@ -130,3 +131,58 @@ def test_a_first_token_teaches_before_its_lease_ends_and_once() -> None:
     stage.dispatcher.release(release)
     assert stage.lease().overhead_s == pytest.approx(3.0)
     assert stage.dispatcher.note_first_token(lease.lease_id, ttft_s=9.0) is None
+
+
+@pytest.mark.parametrize("latency", [ESTIMATED, LATENCY], ids=["estimated", "measured"])
+def test_answers_that_came_slower_than_foretold_are_foretold_slower_where_nobody_has_measured_steps(
+    latency: LatencyModel,
+) -> None:
+    stage = Stage(1)
+    stage.dispatcher.fleet.apply(make_plan("worker-0", latency=latency))
+    stage.report("worker-0", work=PREFILLED)
+
+    def answered(*, times: float) -> float:
+        """The time of a token as it was foretold, of an answer that takes so many times as long."""
+        lease = stage.lease(slo=Slo(e2e_s=1000.0))
+        assert lease.tpot_s is not None
+        assert lease.commitment is not None
+        release = Release(
+            lease_id=lease.lease_id,
+            outcome=LeaseOutcome.COMPLETE,
+            ttft_s=lease.ttft_s,
+            tpot_s=times * lease.commitment.step_s,
+            num_output_tokens=64,
+        )
+        stage.dispatcher.release(release)
+        return lease.tpot_s
+
+    plain_s = answered(times=2.0)
+    slo = Slo(tpot_s=1.5 * plain_s)
+    if latency is LATENCY:
+        stage.lease(slo=slo)
+        return
+    with pytest.raises(ResourceExhaustedError, match="A token would take"):
+        stage.place(slo=slo)
+    assert answered(times=1.0) == pytest.approx(2.0 * plain_s, rel=0.1)  # as foretold by now: no slower still
+    assert answered(times=1.0) == pytest.approx(2.0 * plain_s, rel=0.1)
+    stage.now_s += 45.0
+    stage.lease(slo=slo)
+
+
+def test_an_answer_is_not_slow_for_those_who_were_let_in_beside_it() -> None:
+    stage = Stage(1)
+    stage.dispatcher.fleet.apply(make_plan("worker-0", latency=ESTIMATED))
+    stage.report("worker-0", work=PREFILLED)
+    first = stage.lease(slo=Slo(e2e_s=1000.0))
+    for _ in range(8):
+        stage.lease()
+    assert first.commitment is not None
+    assert first.tpot_s is not None
+    took_s = first.commitment.step_s
+    assert took_s > 1.5 * first.tpot_s
+    release = Release(
+        lease_id=first.lease_id, outcome=LeaseOutcome.COMPLETE, ttft_s=1.0, tpot_s=took_s, num_output_tokens=64
+    )
+    before = stage.lease().tpot_s
+    stage.dispatcher.release(release)
+    assert stage.lease().tpot_s == pytest.approx(before, rel=0.01)

@@ -75,6 +75,16 @@ helm.sh/chart: {{ printf "%s-%s" .root.Chart.Name .root.Chart.Version }}
 {{- if and (eq (default "headway" $pool.engine) "vllm") (or $pool.emulate (not $pool.image)) -}}
 {{- fail (printf "workers: %s computes with vllm: give an image that has it, and no device to emulate." $pool.name) -}}
 {{- end -}}
+{{- $isServer := eq (default "headway" $pool.engine) "vllm-server" -}}
+{{- if and $isServer (not (and $pool.engineUrl $pool.engineModel)) -}}
+{{- fail (printf "workers: %s stands in for a vLLM server: give engineUrl and engineModel." $pool.name) -}}
+{{- end -}}
+{{- if and (not $isServer) (or $pool.engineUrl $pool.engineModel $pool.engineKeySecret) -}}
+{{- fail (printf "workers: %s has a server's address or key; give engine: vllm-server with it." $pool.name) -}}
+{{- end -}}
+{{- if and $isServer (or $pool.emulate (gt (int $pool.cells) 1) (gt (int (include "headway.workersPerCell" $pool)) 1) (gt (int (default 0 $pool.gpusPerCell)) 0)) -}}
+{{- fail (printf "workers: %s stands in for one server: it has one cell with one worker, and no GPU." $pool.name) -}}
+{{- end -}}
 {{- if and $pool.workersPerCell (gt (int (default 0 $pool.gpusPerCell)) 0) -}}
 {{- fail (printf "workers: %s has a worker for each GPU; leave workersPerCell out." $pool.name) -}}
 {{- end -}}

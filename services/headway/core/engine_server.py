@@ -3,6 +3,9 @@
 from dataclasses import dataclass
 from pathlib import PurePath
 
+API_KEY = "HEADWAY_ENGINE_API_KEY"
+"""The environment variable with the key that servers ask for."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EngineServer:

@@ -103,7 +103,7 @@ class Dispatcher:
         if not slo:
             return spare_s
         for replica, report in self.fleet.serving(request.model):
-            latency = replica.latency or NOMINAL
+            latency = replica.latency(now_s=self._clock()) or NOMINAL
             ttft_s = latency.prefill_s(request.num_prompt_tokens, chunk_tokens=max(1, report.max_num_batched_tokens))
             num_tokens = min(request.max_output_tokens, self._lengths.mean(request.model)) if report.num_blocks else 0
             decode_s = latency.decode_s(num_decodes=1, context_tokens=request.num_prompt_tokens)
@@ -145,6 +145,7 @@ class Dispatcher:
             self.vacate(lease, is_complete=release.outcome is LeaseOutcome.COMPLETE)
             if release.outcome is LeaseOutcome.COMPLETE and release.ttft_s is not None:
                 self._learn(lease, release.ttft_s)
+                self._learn_answer(lease, release)
         if lease is not None and release.outcome is LeaseOutcome.COMPLETE and release.num_output_tokens:
             self._lengths.note(lease.model, release.num_output_tokens / lease.num_sequences)
         return lease
@@ -162,8 +163,17 @@ class Dispatcher:
         if replica is None or commitment is None or commitment.has_begun:
             return
         commitment.has_begun = True
-        if (late_s := lease.late_s(ttft_s, latency=replica.latency)) is not None:
-            replica.lateness.observe(late_s, now_s=self._clock())
+        now_s = self._clock()
+        if (late_s := lease.late_s(ttft_s, latency=replica.cautious(now_s=now_s))) is not None:
+            replica.lateness.observe(late_s, now_s=now_s)
+
+    def _learn_answer(self, lease: Lease, release: Release) -> None:
+        """Learns how many times as long as foretold an answer's tokens took."""
+        replica, now_s = self.fleet.replica(lease.worker_id, lease.model), self._clock()
+        if replica is None or replica.drift is None:
+            return
+        if (ratio := lease.slowness(release, latency=replica.drift.cautious(now_s=now_s))) is not None:
+            replica.lateness.observe_answer(ratio, now_s=now_s)
 
     def _lease(
         self,

@@ -2,7 +2,8 @@
 
 A profile times the network by itself. In service steps share the machine with whatever carries their tokens away, and a
 device may be slower than the one that was profiled, or busy with something else. What a group's steps have taken tells
-by how much, and the prediction of the next ones is corrected by it.
+by how much, and the prediction of the next ones is corrected by it. What was seen counts less the longer ago it was, by
+the clock: a group that was slow once, and got nothing to do since, is believed to be as the plan says again.
 """
 
 from dataclasses import replace
@@ -11,7 +12,9 @@ from headway.core.latency import LatencyModel
 from headway.core.step_work import StepWork
 
 _HALF_LIFE_S = 60.0
-"""Of steps' time; after it an observation counts half."""
+"""By the clock; after it an observation counts half."""
+_ESTIMATE_HALF_LIFE_S = 15.0
+"""The same where an estimate is corrected: nothing but the latest steps tells how fast they are."""
 _TRUST_S = 0.1
 """The profile counts like so much time of each part in which nothing differed."""
 _ESTIMATE_TRUST_S = 0.001
@@ -20,41 +23,53 @@ _MAX_RATIO = 10.0
 """Of live time to what is expected by now; what takes longer was a hold-up, and says nothing of the next steps. An
 estimate may be wrong by more than that: steps that always take longer are believed one after the other."""
 _LEAST_CHANGE = 0.01
+_FRESH_S = 1.0
+"""What was seen less long ago counts in full: a group that computes reports several times a second."""
+_PROOF = 0.5
 
 
 class StepDrift:
     """Least squares with forgetting of what live steps take beyond the plan, as shares of the model's three parts: what
-    each step takes, its decodes, and its prefill. The shares begin at 0.
+    each step takes, its decodes, and its prefill. The shares begin at 0, and fade to it while no steps come. `now_s` is
+    the clock's, and must not fall.
 
     Attributes:
-        latency: the plan's model, corrected.
+        fitted: the plan's model, corrected by all that was seen until the latest step.
         observed_s: what the live steps took that it is corrected by.
     """
 
     def __init__(self, planned: LatencyModel) -> None:
         self.planned = planned
-        self.latency = planned
+        self.fitted = planned
         self._seen = StepWork()
         self.observed_s = 0.0
-        self._trust_s = _ESTIMATE_TRUST_S if planned.origin == "estimated" else _TRUST_S
+        self._observed_at_s = 0.0
+        self._evidence_s = 0.0  # what the steps seen were planned to take, less of those long ago
+        is_estimate = planned.origin == "estimated"
+        self._trust_s = _ESTIMATE_TRUST_S if is_estimate else _TRUST_S
+        self._half_life_s = _ESTIMATE_HALF_LIFE_S if is_estimate else _HALF_LIFE_S
         self._shares = [0.0, 0.0, 0.0]
         self._moments = [[0.0, 0.0, 0.0] for _ in self._shares]
         self._products = [0.0, 0.0, 0.0]
 
-    @property
-    def cautious(self) -> LatencyModel:
+    def latency(self, *, now_s: float) -> LatencyModel:
+        """What steps are believed to take now."""
+        is_fresh = now_s - self._observed_at_s < _FRESH_S
+        return self.fitted if is_fresh else self._corrected(self._believed(now_s))
+
+    def cautious(self, *, now_s: float) -> LatencyModel:
         """The same with the error that an estimate states for itself, which shrinks as live steps are seen: what is
         promised before anything was measured rests on the catalogue alone."""
+        latency = self.latency(now_s=now_s)
         if self.planned.origin != "estimated":
-            return self.latency
-        return self.latency.part(1 + self.planned.relative_error * _TRUST_S / (_TRUST_S + self.observed_s))
+            return latency
+        return latency.part(1 + self.planned.relative_error * _TRUST_S / (_TRUST_S + self.observed_s))
 
-    @property
-    def is_proven(self) -> bool:
-        """Whether the model was measured, or live steps have been seen."""
-        return self.planned.origin != "estimated" or self.observed_s > 0
+    def is_proven(self, *, now_s: float) -> bool:
+        """Whether the model was measured, or live steps have been seen that count for more than the estimate still."""
+        return self.planned.origin != "estimated" or self._believed(now_s) >= _PROOF
 
-    def observe(self, work: StepWork) -> None:
+    def observe(self, work: StepWork, *, now_s: float) -> None:
         """Takes in what a group has done since its model was loaded; no change where that is no more than before."""
         done = work - self._seen if work.num_steps >= self._seen.num_steps else work  # else it was loaded anew
         self._seen = work
@@ -62,18 +77,36 @@ class StepDrift:
         planned_s = sum(parts_s)
         if done.num_steps == 0 or planned_s <= 0:
             return
-        duration_s = min(done.duration_s, _MAX_RATIO * sum(_parts_s(self.latency, done)))
+        duration_s = min(done.duration_s, _MAX_RATIO * sum(_parts_s(self.latency(now_s=now_s), done)))
         self.observed_s += duration_s
-        kept = 0.5 ** (duration_s / _HALF_LIFE_S)
+        kept = self._kept(now_s)
+        self._observed_at_s = now_s
+        self._evidence_s = kept * self._evidence_s + planned_s
         for row, (moments, part_s) in enumerate(zip(self._moments, parts_s, strict=True)):
             # The variance of a duration grows with it.
             self._products[row] = kept * self._products[row] + part_s * (duration_s / planned_s - 1)
             for column, other_s in enumerate(parts_s):
                 moments[column] = kept * moments[column] + part_s * other_s / planned_s
         self._solve()
-        base, decode, prefill = (1 + share if abs(share) >= _LEAST_CHANGE else 1.0 for share in self._shares)
+        self.fitted = self._corrected(1.0)
+
+    def _believed(self, now_s: float) -> float:
+        """How much of what was learned holds yet: the steps seen weigh less than they did, and the plan as much."""
+        if not self._evidence_s:
+            return 0.0
+        kept = self._kept(now_s)
+        return kept * (self._evidence_s + self._trust_s) / (kept * self._evidence_s + self._trust_s)
+
+    def _kept(self, now_s: float) -> float:
+        """How much the latest observation counts."""
+        return float(0.5 ** ((now_s - self._observed_at_s) / self._half_life_s))
+
+    def _corrected(self, part: float) -> LatencyModel:
+        """The plan's model with so much of what was learned."""
+        shares = (part * share for share in self._shares)
+        base, decode, prefill = (1 + share if abs(share) >= _LEAST_CHANGE else 1.0 for share in shares)
         planned = self.planned
-        self.latency = replace(
+        return replace(
             planned,
             base_s=base * planned.base_s,
             per_prefill_token_s=prefill * planned.per_prefill_token_s,

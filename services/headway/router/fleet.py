@@ -20,7 +20,7 @@ class Replica:
     Attributes:
         report: the leader's latest on this model; None while no stream to it lives.
         drift: of its steps from the plan; None where the plan does not know them.
-        lateness: of first tokens, beyond what the steps predict.
+        lateness: of tokens, beyond what the steps predict.
         last_chosen: number of the latest decision for it; 0 for none.
         role: what the plan has it do.
         block_bytes: of a KV block; 0 where blocks cannot go to other groups.
@@ -41,10 +41,22 @@ class Replica:
     def place(self) -> Place:
         return self.group.group_id, self.model
 
-    @property
-    def latency(self) -> LatencyModel | None:
+    def latency(self, *, now_s: float) -> LatencyModel | None:
         """Seconds of its steps; None where the plan does not know it."""
-        return self.drift.latency if self.drift is not None else None
+        return self.drift.latency(now_s=now_s) if self.drift is not None else None
+
+    def cautious(self, *, now_s: float) -> LatencyModel | None:
+        """The same as promises rest on: where nobody has measured the steps by themselves, nearly all the latest
+        answers were no slower."""
+        if self.drift is None:
+            return None
+        latency = self.drift.cautious(now_s=now_s)
+        return latency.part(self.lateness.ratio(now_s=now_s)) if self.is_estimated else latency
+
+    @property
+    def fitted(self) -> LatencyModel | None:
+        """What its steps took when it last had any; None where the plan does not know it."""
+        return self.drift.fitted if self.drift is not None else None
 
     @property
     def observed_s(self) -> float:
@@ -61,16 +73,15 @@ class Replica:
         """Whether nobody has measured the plan's times; a pipeline's live steps say nothing of them."""
         return self.drift is not None and len(self.stage_latencies) <= 1 and self.drift.planned.origin == "estimated"
 
-    @property
-    def is_proven(self) -> bool:
+    def is_proven(self, *, now_s: float) -> bool:
         """Whether what is predicted of it rests on more than an estimate."""
-        return self.drift is None or not self.is_estimated or self.drift.is_proven
+        return self.drift is None or not self.is_estimated or self.drift.is_proven(now_s=now_s)
 
-    def update(self, report: LoadReport) -> None:
+    def update(self, report: LoadReport, *, now_s: float) -> None:
         """Takes in the leader's report on this model."""
         self.report = report
         if self.drift is not None and len(self.stage_latencies) == 1:
-            self.drift.observe(report.work)
+            self.drift.observe(report.work, now_s=now_s)
 
     def assign(self, assignment: Assignment) -> None:
         """Takes over what the plan says of it. What live steps took tells of the same prediction only."""
@@ -115,7 +126,7 @@ class Group:
         for model in self.replicas.keys() - by_model.keys():
             del self.replicas[model]
         for model, report in by_model.items():
-            self.replicas.setdefault(model, Replica(group=self, model=model)).update(report)
+            self.replicas.setdefault(model, Replica(group=self, model=model)).update(report, now_s=now_s)
 
     def disconnect(self) -> None:
         """Its stream broke: no candidate until it reports again."""

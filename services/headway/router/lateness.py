@@ -1,26 +1,23 @@
-"""How much later than predicted first tokens reach the gateway. Pure.
+"""How much later than predicted tokens reach the gateway. Pure.
 
 The latency model predicts steps. On top of them come the way from the lease to the worker and back, queues of the
 processes between, and what the forecast leaves out of a step. What past requests took beyond it is added to the next.
 """
 
-from bisect import insort
-from collections import deque
 from dataclasses import dataclass, field
 
-_QUANTILE = 0.98
-_NUM_KEPT = 128
-_HALF_LIFE_S = 30.0
+from headway.router.recent_quantile import RecentQuantile
+
+_FIRST_TOKENS, _ANSWERS = 0.98, 0.95
 
 
 @dataclass(slots=True)
 class Lateness:
-    """An upper quantile of what a place's latest first tokens took beyond the forecast. It fades while none come, so
-    that a place which was held up once, and refuses everybody since, is tried again."""
+    """What a place's latest first tokens took beyond the forecast in seconds, and how many times as long as foretold
+    the tokens of its latest answers took."""
 
-    _latest: deque[float] = field(default_factory=lambda: deque(maxlen=_NUM_KEPT))
-    _sorted: list[float] = field(default_factory=list)
-    _observed_s: float = 0.0
+    _first: RecentQuantile = field(default_factory=lambda: RecentQuantile(_FIRST_TOKENS))
+    _excess: RecentQuantile = field(default_factory=lambda: RecentQuantile(_ANSWERS))
 
     @property
     def max_without_token(self) -> int:
@@ -29,20 +26,20 @@ class Lateness:
         A burst to a place of which nothing is known comes in waves, as in the slow start of TCP (RFC 5681, section
         3.1): each learns from the one before how late first tokens are there.
         """
-        return 1 + 2 * len(self._latest)
+        return 1 + 2 * self._first.num_kept
 
     def observe(self, late_s: float, *, now_s: float) -> None:
         """A first token came so much later than the model predicted, or sooner if it is negative."""
-        if len(self._latest) == _NUM_KEPT:
-            self._sorted.remove(self._latest[0])
-        self._latest.append(late_s)
-        insort(self._sorted, late_s)
-        self._observed_s = now_s
+        self._first.observe(late_s, now_s=now_s)
+
+    def observe_answer(self, ratio: float, *, now_s: float) -> None:
+        """The tokens after the first took so many times as long as the model predicted."""
+        self._excess.observe(ratio - 1, now_s=now_s)
 
     def margin_s(self, *, now_s: float) -> float:
-        """To be added to a forecast; 0 while nothing was late."""
-        if not self._sorted:
-            return 0.0
-        late_s = self._sorted[int(_QUANTILE * (len(self._sorted) - 1) + 0.5)]
-        kept: float = 0.5 ** ((now_s - self._observed_s) / _HALF_LIFE_S)
-        return max(0.0, late_s) * kept
+        """To be added to the forecast of a first token; 0 while nothing was late."""
+        return self._first.value(now_s=now_s)
+
+    def ratio(self, *, now_s: float) -> float:
+        """That steps are to be multiplied by, so that nearly all answers are in time; 1 while none was late."""
+        return 1 + self._excess.value(now_s=now_s)

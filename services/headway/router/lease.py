@@ -81,11 +81,26 @@ class Lease:
         """
         if self.ttft_s is None or self.latency is None or latency is None or ttft_s < self.waited_s:
             return None
-        then, now = (
-            each.step_s(prefill_tokens=self.num_prefill_tokens, num_decodes=1, context_tokens=0)
-            for each in (self.latency, latency)
-        )
-        return ttft_s - self.waited_s - (self.ttft_s - self.overhead_s) * now / then
+        now = _times(latency, self.latency, num_prefill_tokens=self.num_prefill_tokens)
+        return ttft_s - self.waited_s - (self.ttft_s - self.overhead_s) * now
+
+    def slowness(self, release: "Release", *, latency: LatencyModel) -> float | None:
+        """How many times as long as the steps predict the tokens after the first took, beside all that were let in
+        after this request.
+
+        None where nothing was predicted or promised, where the group did not compute all of them, and where there is
+        no such token.
+
+        Args:
+            latency: see `late_s`.
+        """
+        num_gaps = release.num_output_tokens / self.num_sequences - 1
+        if self.commitment is None or self.latency is None or not self.slo or self.decode_target is not None:
+            return None  # what was let in after it is known of those that have an objective
+        if release.tpot_s is None or num_gaps <= 0:
+            return None
+        foretold_s = self.commitment.step_s + self.commitment.borne_s / num_gaps
+        return release.tpot_s / (foretold_s * _times(latency, self.latency, num_prefill_tokens=0))
 
 
 class LeaseOutcome(StrEnum):
@@ -117,3 +132,11 @@ class Release:
     e2e_s: float | None = None
     num_output_tokens: int = 0
     slo: Slo = field(default_factory=Slo)
+
+
+def _times(now: LatencyModel, then: LatencyModel, *, num_prefill_tokens: int) -> float:
+    """How many times as long as they were believed to take steps take as they are known by now."""
+    now_s, then_s = (
+        each.step_s(prefill_tokens=num_prefill_tokens, num_decodes=1, context_tokens=0) for each in (now, then)
+    )
+    return now_s / then_s

@@ -298,7 +298,7 @@ class RouterService:
                 num_blocks=report.num_blocks,
                 num_free_blocks=report.num_free_blocks,
                 report_age_s=time.monotonic() - group.reported_at_s,
-                latency=replica.latency if replica is not None else None,
+                latency=replica.fitted if replica is not None else None,
                 observed_s=replica.observed_s if replica is not None else 0.0,
                 backend=report.backend,
             )

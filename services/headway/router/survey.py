@@ -88,7 +88,7 @@ class Survey:
         others = [
             other for other in group.replicas.values() if other is not replica and not (job and other.is_one_pass)
         ]
-        others_s = sum(map(self._step_s, others))
+        others_s = sum(self._step_s(other, now_s=now_s) for other in others)
         num_pending_tokens = report.num_pending_prefill_tokens + num_unreported_tokens
         num_sequences = report.num_running + report.num_waiting + num_unreported
         num_overtaken = 0
@@ -99,14 +99,14 @@ class Survey:
             worker_id=group.worker_id,
             group_id=group.group_id,
             endpoint=group.endpoint,
-            latency=replica.drift.cautious if replica.drift is not None else NOMINAL,
+            latency=replica.cautious(now_s=now_s) or NOMINAL,
             others_s=others_s,
             job=job,
             answer_s=forecast.answer_s - now_s + others_s if forecast is not None else 0.0,
             soonest_s=forecast.soonest_s + self._answer_overhead_s - now_s + others_s if forecast is not None else 0.0,
             is_harmful=forecast is not None and forecast.is_harmful,
             overhead_s=self._answer_overhead_s if job is not None else self._overhead_s(replica, now_s=now_s),
-            is_unproven=job is None and num_sequences > 0 and self._is_unproven(replica),
+            is_unproven=job is None and num_sequences > 0 and self._is_unproven(replica, now_s=now_s),
             num_sequences=num_sequences + self._lease_table.num_expected(replica.place),
             num_pending_tokens=num_pending_tokens,
             num_overtaken_tokens=num_overtaken,
@@ -127,12 +127,12 @@ class Survey:
             adapter_s=_ADAPTER_LOAD_S if request.adapter and request.adapter not in report.adapters else 0.0,
         )
 
-    def _is_unproven(self, replica: Replica) -> bool:
+    def _is_unproven(self, replica: Replica, *, now_s: float) -> bool:
         """Whether too little is known of a replica that is busy to promise an objective on it."""
         if not replica.is_estimated:
             return False
         num_without = self._lease_table.num_without_token(replica.place)
-        return not replica.is_proven or num_without >= replica.lateness.max_without_token
+        return not replica.is_proven(now_s=now_s) or num_without >= replica.lateness.max_without_token
 
     def _overhead_s(self, replica: Replica, *, now_s: float) -> float:
         """Of a model that generates: what is configured, or more where first tokens came later than that."""
@@ -167,7 +167,7 @@ class Survey:
             max_num_tokens=report.max_num_batched_tokens,
         )
 
-    def _step_s(self, replica: Replica) -> float:
+    def _step_s(self, replica: Replica, *, now_s: float) -> float:
         """Returns the seconds of a step of another model on the device, for which this one waits; 0 while that has
         nothing to do.
         """
@@ -178,7 +178,7 @@ class Survey:
         if report.num_running + report.num_waiting + num_unreported == 0:
             return 0.0
         num_pending_tokens = report.num_pending_prefill_tokens + num_unreported_tokens
-        return (replica.latency or NOMINAL).step_s(
+        return (replica.latency(now_s=now_s) or NOMINAL).step_s(
             prefill_tokens=min(num_pending_tokens, report.max_num_batched_tokens),
             num_decodes=report.num_running if report.num_blocks else 0,
             context_tokens=report.num_context_tokens,

@@ -301,3 +301,14 @@ def test_a_template_that_is_none_is_refused(text: str, tmp_path: Path) -> None:
     (tmp_path / "cell.yaml").write_text(text)
     with pytest.raises(InvalidArgumentError, match="no template of cells"):
         CellTemplate.read(tmp_path / "cell.yaml")
+
+
+def test_a_cell_that_stands_in_for_a_server_is_told_where_that_is_and_its_key() -> None:
+    spec = {"engine": "vllm-server", "engineUrl": "http://a:8000", "engineModel": "chat", "engineKeySecret": "vllm-key"}
+    pool = PoolResource(name="there", uid="u", generation=1, version="1", spec=spec, status={})
+    [container] = cell_pod(pool, TEMPLATE, name="there-0")["spec"]["containers"]
+    told = ["--engine", "vllm-server", "--engine-url", "http://a:8000", "--engine-model", "chat"]
+    assert container["args"][-len(told) :] == told
+    [key] = container["env"]
+    assert key["name"] == "HEADWAY_ENGINE_API_KEY"
+    assert key["valueFrom"] == {"secretKeyRef": {"name": "vllm-key", "key": "api-key"}}

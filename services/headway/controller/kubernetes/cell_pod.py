@@ -13,6 +13,7 @@ import yaml
 from headway.controller.kubernetes.api import GROUP, PODS
 from headway.controller.kubernetes.cells import Cell
 from headway.controller.kubernetes.pool_resource import POOL_LABEL, WORKER_POOL, PoolResource
+from headway.core.engine_server import API_KEY
 from headway.core.errors import InvalidArgumentError
 
 _TEMPLATE = f"{GROUP}/template"
@@ -63,6 +64,9 @@ def cell_pod(pool: PoolResource, template: CellTemplate, *, name: str) -> dict[s
             for index in range(pool.workers_per_cell)
         ),
     ]
+    if secret := pool.spec.get("engineKeySecret"):
+        key = {"name": API_KEY, "valueFrom": {"secretKeyRef": {"name": secret, "key": "api-key"}}}
+        container["env"] = [*container.get("env", []), key]
     if resources := _resources(pool):
         container["resources"] = resources
     for field in ("nodeSelector", "tolerations", "affinity", "runtimeClassName", "priorityClassName"):
@@ -131,6 +135,8 @@ def _arguments(pool: PoolResource) -> list[str]:
         "--drain-s": _drain_s(pool),
         "--emulate": pool.spec.get("emulate"),
         "--engine": pool.spec.get("engine"),
+        "--engine-url": pool.spec.get("engineUrl"),
+        "--engine-model": pool.spec.get("engineModel"),
         "--num-threads": pool.spec.get("threadsPerWorker"),
         "--memory-bytes": pool.spec.get("memoryBytesPerWorker"),
     }

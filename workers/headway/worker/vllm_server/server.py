@@ -9,13 +9,11 @@ from typing import Any
 
 import httpx
 
-from headway.core.engine_server import ServerFacts
+from headway.core.engine_server import API_KEY, ServerFacts
 from headway.core.errors import FailedPreconditionError, InvalidArgumentError, UnavailableError
 from headway.worker.vllm.environment import SUPPORTED_VERSION
 from headway.worker.vllm_server.exposition import ServerLoad, cache_facts, read_load
 
-API_KEY = "HEADWAY_ENGINE_API_KEY"
-"""Environment variable of the key that the server asks for, if any."""
 _GENERATE = "/inference/v1/generate"
 _FIELD = "--engine-url"
 _TIMEOUT_S = 10.0

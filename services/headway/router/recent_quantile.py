@@ -1,0 +1,43 @@
+"""An upper quantile of what was seen lately, which fades while nothing is seen. Pure."""
+
+from bisect import insort
+from collections import deque
+from dataclasses import dataclass, field
+
+_NUM_KEPT = 128
+_HALF_LIFE_S = 30.0
+
+
+@dataclass(slots=True)
+class RecentQuantile:
+    """Of the latest observations, by how much something exceeded what was foretold. It fades while none come, so that a
+    place which was held up once, and refuses everybody since, is tried again.
+
+    Attributes:
+        share: of the observations that the quantile is above.
+    """
+
+    share: float
+    _latest: deque[float] = field(default_factory=lambda: deque(maxlen=_NUM_KEPT))
+    _sorted: list[float] = field(default_factory=list)
+    _observed_at_s: float = 0.0
+
+    @property
+    def num_kept(self) -> int:
+        return len(self._latest)
+
+    def observe(self, excess: float, *, now_s: float) -> None:
+        """Something exceeded the forecast by so much, or fell short of it if that is negative."""
+        if len(self._latest) == _NUM_KEPT:
+            self._sorted.remove(self._latest[0])
+        self._latest.append(excess)
+        insort(self._sorted, excess)
+        self._observed_at_s = now_s
+
+    def value(self, *, now_s: float) -> float:
+        """To be added to a forecast; 0 while nothing exceeded it."""
+        if not self._sorted:
+            return 0.0
+        excess = self._sorted[int(self.share * (len(self._sorted) - 1) + 0.5)]
+        kept: float = 0.5 ** ((now_s - self._observed_at_s) / _HALF_LIFE_S)
+        return max(0.0, excess) * kept
