@@ -262,8 +262,9 @@ bench-encoders: install ## Embeddings a second of a BERT with and without a back
 bench-migration: install ## The pause of a stream that moves to another worker
 	@$(PY) -m benchmarks.migration
 
-bench-reliability: install ## What a flood of one tenant costs another
-	@$(PY) -m benchmarks.reliability
+bench-reliability: PART ?= tenants
+bench-reliability: install ## What is promised when tenants flood, or PART=kills|overload|idle|held|restarts|soak (MINUTES=10)
+	@$(PY) -m benchmarks.reliability $(PART) $(if $(filter kills soak,$(PART)),--minutes $(MINUTES))
 
 bench-disaggregation: install ## Prompts beside decodes, and on a worker of their own
 	@$(PY) -m benchmarks.disaggregation

@@ -42,6 +42,22 @@ async def test_models_follow_the_plan(database: Database, tmp_path: Path) -> Non
     assert list(served_models.models) == [MODEL]
 
 
+async def test_a_gateway_beside_another_waits_until_it_knows_the_models_or_for_so_long(
+    database: Database, tmp_path: Path
+) -> None:
+    """One that listened before was given its share of connections, and refused them."""
+    plans = PlanStore(database)
+    served_models = ServedModels(plans)
+    await served_models.wait_for_plan(timeout_s=0.01)
+    waiting = asyncio.create_task(served_models.wait_for_plan(timeout_s=600))
+    await served_models.follower.refresh()
+    assert not waiting.done()
+    await plans.set_current(make_plan(tmp_path), replaces="")
+    await served_models.follower.refresh()
+    await waiting
+    assert MODEL in served_models.models
+
+
 async def test_a_checkpoint_that_cannot_be_read_spares_the_others(database: Database, tmp_path: Path) -> None:
     plan = make_plan(tmp_path)
     (tmp_path / "tiny" / "tokenizer.json").write_text("{}")

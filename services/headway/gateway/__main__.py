@@ -24,6 +24,7 @@ from headway.store.plans import PlanStore
 from headway.v1 import inference_pb2_grpc
 
 _LOOKS_EVERY_S = 0.2
+_LISTENS_AFTER_S = 10.0  # even without a plan, to tell clients so
 
 
 async def main(config: GatewayConfig) -> None:
@@ -62,15 +63,22 @@ async def main(config: GatewayConfig) -> None:
         )
         servicer = InferenceServicer(service, peers=host.peers)
         inference_pb2_grpc.add_InferenceServiceServicer_to_server(servicer, host.server)
-        host.spawn(served_models.follower.watch(), name="watch-plan")
-        host.spawn(key_ring.watch(), name="watch-keys")
-        host.spawn(http.run_forever(), name="http")
+
+        async def listen() -> None:
+            """Where another gateway has the same address, it answers until this one has read its models."""
+            if config.shares_port:
+                await served_models.wait_for_plan(timeout_s=_LISTENS_AFTER_S)
+            await http.run_forever()
 
         async def get_ready() -> None:
             """Ready once some model can be answered, and from then on: later requests are told what is missing."""
             while not service.can_answer():
                 await host.peers.wait_for_change(timeout_s=_LOOKS_EVERY_S)
             await host.show_ready(is_ready=True)
+
+        host.spawn(served_models.follower.watch(), name="watch-plan")
+        host.spawn(key_ring.watch(), name="watch-keys")
+        host.spawn(listen(), name="http")
 
         async def stop() -> None:
             await asyncio.gather(http.stop(), host.server.stop(config.drain_s))

@@ -3,6 +3,7 @@
 import asyncio
 import logging
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import NamedTuple
@@ -57,6 +58,13 @@ class ServedModels:
         self.faults: Mapping[str, HeadwayError] = {}
         self.follower = PlanFollower(plans, take=self._apply)
         self._texts: dict[_Source, _CheckpointText] = {}
+        self._has_plan = asyncio.Event()
+
+    async def wait_for_plan(self, *, timeout_s: float) -> None:
+        """Returns when the models of a plan have been read, or after so long without."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(timeout_s):
+                await self._has_plan.wait()
 
     async def get(self, name: str) -> ServedModel:
         """A model by its name; NotFoundError if not even the newest plan has one of that name."""
@@ -94,6 +102,7 @@ class ServedModels:
                 models[deployment.name] = served
                 models |= {each.name: _changed(served, each) for each in deployment.adapters}
         self.plan, self.models, self.faults = plan, models, faults
+        self._has_plan.set()
         sources = {_source_of(deployment) for deployment in plan.models}
         self._texts = {source: text for source, text in self._texts.items() if source in sources}
         log.info("plan %s serves %s", plan.plan_id, ", ".join(models) or "nothing")
