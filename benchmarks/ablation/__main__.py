@@ -15,10 +15,10 @@ from benchmarks.ablation.service import Bench, compare_block_sizes
 from benchmarks.engine.latency import measure_latency
 from benchmarks.model import DEFAULT_DIRECTORY, make_benchmark_model
 from benchmarks.serve.report import RESULTS_DIR, write_result
+from headway.checkpoint.model_directory import Checkpoint, read_checkpoint
 from headway.core.latency import LatencyModel
 from headway.engine.config import EngineConfig
 from headway.runner.model_runner import ModelRunner
-from headway.store.checkpoint import Checkpoint, read_checkpoint
 
 BLOCK_SIZES = (1, 2, 4, 8, 16, 32, 64, 128, 256)
 REFERENCE_SIZE = 16

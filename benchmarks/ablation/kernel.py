@@ -10,11 +10,11 @@ import numpy as np
 import torch
 
 from headway import kernels
+from headway.checkpoint.model_directory import Checkpoint
 from headway.core.model import ModelSpec
 from headway.models.model import DTYPES
 from headway.runner.kv_pool import KvPool
 from headway.runner.model_runner import ModelRunner
-from headway.store.checkpoint import Checkpoint
 
 NUM_TIMINGS = 7
 SEED = 4

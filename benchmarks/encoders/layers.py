@@ -16,11 +16,11 @@ from typer import Option
 
 from benchmarks.encoders.checkpoint import SEED, VOCAB_SIZE, make_bert
 from benchmarks.serve.report import RESULTS_DIR, write_result
+from headway.checkpoint.model_directory import read_checkpoint
 from headway.core.backend import EAGER
 from headway.core.infer import InferSequence
 from headway.core.served_backend import serving_packages
 from headway.runner.encoder_runner import EncoderRunner
-from headway.store.checkpoint import read_checkpoint
 
 PRODUCT = "one product"
 

@@ -9,13 +9,13 @@ import torch
 
 from benchmarks.kernels.timings import EngineTiming
 from benchmarks.model import make_benchmark_model
+from headway.checkpoint.model_directory import read_checkpoint
 from headway.core.model import ModelFamily, ModelSpec, RopeSpec
 from headway.core.request import GenerationRequest, SamplingParams
 from headway.engine.config import EngineConfig
 from headway.engine.engine import Engine
 from headway.runner.cuda_graph import TorchCudaGraph
 from headway.runner.model_runner import ModelRunner
-from headway.store.checkpoint import read_checkpoint
 
 # Of the shape of Llama 3.2 1B but for its vocabulary: a step is so short that the host's work beside it counts.
 SPEC = ModelSpec(

@@ -15,11 +15,11 @@ from benchmarks.parallel.long_decode import LongDecode
 from benchmarks.parallel.ranks import RankWork, Service, do_work
 from benchmarks.parallel.report import BurstRow, DecodeRow, burst_table, decode_table, volume_table
 from benchmarks.serve.report import RESULTS_DIR, write_result
+from headway.checkpoint.model_directory import read_checkpoint
 from headway.core.model import ModelSpec
 from headway.core.parallel_config import SINGLE, ParallelConfig
 from headway.core.units import format_bytes
 from headway.planner.serving.stages import with_fastest_stages
-from headway.store.checkpoint import read_checkpoint
 
 CORES = (0, 1)
 BURSTS = (

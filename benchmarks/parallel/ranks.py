@@ -14,6 +14,7 @@ import torch
 from benchmarks.parallel.burst import BLOCK_SIZE, Burst, Outcome, serve
 from benchmarks.parallel.long_decode import LongDecode, Timing, time_decode
 from benchmarks.parallel.volume import StepShape, Volumes, step_bytes
+from headway.checkpoint.model_directory import Checkpoint, read_checkpoint
 from headway.core.model import ModelSpec
 from headway.core.parallel_config import ParallelConfig
 from headway.runner.model_runner import ModelRunner
@@ -22,7 +23,6 @@ from headway.runner.parallel.listener import Listener
 from headway.runner.parallel.rank_loop import run_rank
 from headway.runner.parallel.rendezvous import Rendezvous
 from headway.runner.shard_runner import ShardRunner
-from headway.store.checkpoint import Checkpoint, read_checkpoint
 
 TIMEOUT_S = 60.0
 

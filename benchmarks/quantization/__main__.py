@@ -15,8 +15,8 @@ from benchmarks.quantization.accuracy import Accuracy, compare, dialogue_texts, 
 from benchmarks.quantization.speed import Format, Speed, measure_each
 from benchmarks.serve.report import RESULTS_DIR, write_result
 from deploy.demo.make_model import DEFAULT_DIRECTORY as DEMO_DIRECTORY
+from headway.checkpoint.model_directory import read_checkpoint
 from headway.core.units import format_bytes, format_duration
-from headway.store.checkpoint import read_checkpoint
 
 QUANTIZATION = "int8"
 FORMATS = [

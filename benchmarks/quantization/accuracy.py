@@ -11,13 +11,13 @@ from torch.nn import functional
 
 from deploy.demo.corpus import dialogue_epoch
 from deploy.demo.dialogues import IGNORED, encode_dialogue
+from headway.checkpoint.model_directory import read_checkpoint
 from headway.core.model import ModelSpec
 from headway.models.attention import AttentionContext
 from headway.models.layout import alone
 from headway.models.loader import load_model
 from headway.models.model import Model
 from headway.runner.kv_pool import KvPool
-from headway.store.checkpoint import read_checkpoint
 
 CPU = torch.device("cpu")
 SEED = 123

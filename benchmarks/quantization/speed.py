@@ -7,8 +7,8 @@ from pathlib import Path
 
 import psutil
 
+from headway.checkpoint.model_directory import read_checkpoint
 from headway.runner.model_runner import ModelRunner
-from headway.store.checkpoint import read_checkpoint
 
 CONTEXT_TOKENS = 64
 

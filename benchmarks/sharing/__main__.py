@@ -18,9 +18,9 @@ from benchmarks.sharing.case import CASES, REPORTED, Method
 from benchmarks.sharing.measurement import SEED, Sharing, measure_sharing
 from benchmarks.sharing.prompt import Corpus
 from deploy.demo.make_model import DEFAULT_DIRECTORY, make_demo_model
+from headway.checkpoint.model_directory import read_checkpoint
 from headway.engine.config import EngineConfig
 from headway.runner.model_runner import ModelRunner
-from headway.store.checkpoint import read_checkpoint
 
 MAX_NUM_SEQS = 64
 # Twice what the demo model was trained for, so that the datasets' lengths fit. Its text makes no sense out there, but

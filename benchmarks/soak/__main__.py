@@ -16,9 +16,9 @@ from benchmarks.soak.replay import Replay
 from benchmarks.soak.round import Round, Tally
 from benchmarks.soak.traffic import Kind
 from deploy.demo.make_model import make_demo_model
+from headway.checkpoint.model_directory import Checkpoint, read_checkpoint
 from headway.engine.config import EngineConfig
 from headway.runner.model_runner import ModelRunner
-from headway.store.checkpoint import Checkpoint, read_checkpoint
 
 DEFAULT_DIRECTORY = Path("build/models/soak")
 NUM_REPLAYS = 12  # of each round

@@ -13,11 +13,11 @@ from benchmarks.engine.service import as_group
 from benchmarks.serve.workload import Request, WorkloadSpec, make_workload
 from benchmarks.steps.part import NOBODY, instrumented
 from benchmarks.steps.stopwatch import Stopwatch
+from headway.checkpoint.model_directory import read_checkpoint
 from headway.core.request import SamplingParams
 from headway.engine.config import EngineConfig
 from headway.engine.engine import Engine
 from headway.runner.model_runner import ModelRunner
-from headway.store.checkpoint import read_checkpoint
 
 BLOCK_SIZE = 16
 MAX_MODEL_LEN = 2048

@@ -16,9 +16,9 @@ from benchmarks.serve.report import RESULTS_DIR, write_result
 from benchmarks.waste.hardware import Source, a100_latency
 from benchmarks.waste.measurement import Load, compare_policies
 from benchmarks.waste.report import draw, rate_table, use_table
+from headway.checkpoint.model_directory import read_checkpoint
 from headway.engine.config import EngineConfig
 from headway.runner.model_runner import ModelRunner
-from headway.store.checkpoint import read_checkpoint
 
 MAX_MODEL_LEN = 2048
 

@@ -1,15 +1,16 @@
 """A checkpoint directory in Hugging Face format: config, weights, tokenizer and chat template."""
 
 import json
-import shutil
 from pathlib import Path
 from typing import Any
 
-from safetensors.torch import save_file
 from tokenizers import Tokenizer
 from torch import Tensor
 
 from deploy.demo.tokenizer import CHAT_TEMPLATE, END_OF_TEXT, TURN_END
+from headway.checkpoint.tensors import write_tensors
+from headway.checkpoint.weight_files import WEIGHTS_FILE
+from headway.checkpoint.whole_directory import whole_directory
 from headway.core.model import ModelSpec
 
 RECIPE_FILE = "recipe.json"
@@ -28,17 +29,13 @@ def write_checkpoint(
     directory: Path, *, spec: ModelSpec, weights: dict[str, Tensor], tokenizer: Tokenizer, recipe: Recipe
 ) -> None:
     """Replace `directory` by this checkpoint, in one rename: an interrupted run leaves no half of one."""
-    staging = directory.with_name(directory.name + ".partial")
-    shutil.rmtree(staging, ignore_errors=True)
-    staging.mkdir(parents=True)
-    save_file(weights, staging / "model.safetensors", metadata={"format": "pt"})
-    tokenizer.save(str(staging / "tokenizer.json"))
-    write_json(staging / "config.json", config_document(spec))
-    write_json(staging / "generation_config.json", {"eos_token_id": list(spec.eos_token_ids)})
-    write_json(staging / "tokenizer_config.json", tokenizer_document(spec))
-    write_json(staging / RECIPE_FILE, recipe)
-    shutil.rmtree(directory, ignore_errors=True)
-    staging.rename(directory)
+    with whole_directory(directory) as staging:
+        write_tensors(staging / WEIGHTS_FILE, weights)
+        tokenizer.save(str(staging / "tokenizer.json"))
+        write_json(staging / "config.json", config_document(spec))
+        write_json(staging / "generation_config.json", {"eos_token_id": list(spec.eos_token_ids)})
+        write_json(staging / "tokenizer_config.json", tokenizer_document(spec))
+        write_json(staging / RECIPE_FILE, recipe)
 
 
 def write_json(path: Path, document: dict[str, Any]) -> None:

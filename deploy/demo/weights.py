@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from headway.core.checkpoint_names import checkpoint_name
+from headway.checkpoint.names import checkpoint_name
 from headway.core.model import ModelSpec
 from headway.profiler.capture.decoder import Decoder
 

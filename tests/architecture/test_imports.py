@@ -11,23 +11,26 @@ ROOT = Path(__file__).resolve().parents[2]
 SOURCE_ROOTS = ("services", "workers", "kernels")
 
 SERVICES = {"profiler", "planner", "router", "kvcache", "controller", "gateway"}
-SHARED = {"core", "rpc", "store", "observe", "v1"}
+SHARED = {"checkpoint", "core", "rpc", "store", "observe", "v1"}
 ALLOWED = {
     "core": set(),
+    "checkpoint": {"core"},
     "observe": {"core"},
     "store": {"core"},
     "rpc": {"core", "observe", "store", "v1"},
     "client": {"core", "rpc", "v1"},
-    "cli": {"core", "rpc", "store", "observe", "client", "v1"},
+    "cli": {"checkpoint", "core", "rpc", "store", "observe", "client", "v1"},
     "engine": {"core"},
     "encoder": {"core"},
     "kernels": {"core"},
-    "models": {"core", "kernels", "store"},
+    "models": {"checkpoint", "core", "kernels"},
     "programs": {"core"},
-    "train": {"core", "observe", "profiler", "programs", "rpc"},
-    "runner": {"core", "backends", "encoder", "engine", "kernels", "models", "store"},
+    "train": {"checkpoint", "core", "observe", "profiler", "programs", "rpc"},
+    "runner": {"backends", "checkpoint", "core", "encoder", "engine", "kernels", "models"},
     "backends": {"core", "kernels", "observe", "planner", "profiler", "programs"},
-    "worker": {"core", "rpc", "store", "observe", "backends", "encoder", "engine", "programs", "runner", "v1"},
+    "worker": {
+        *("backends", "checkpoint", "core", "encoder", "engine", "observe", "programs", "rpc", "runner", "store", "v1"),
+    },
 } | dict.fromkeys(SERVICES, SHARED)
 
 PURE = (
@@ -36,7 +39,7 @@ PURE = (
 )
 IMPURE_MODULES = {"torch", "grpc", "redis", "logging", "socket", "asyncio", "subprocess", "google", "fastapi"}
 TORCH_ROOMS = {"backends", "worker", "runner", "models", "kernels", "programs", "train"}
-TORCH_PARTS = ("profiler/zoo/", "profiler/capture/")
+TORCH_PARTS = ("profiler/zoo/", "profiler/capture/", "checkpoint/tensors.py")
 PROTOBUF_FILES = {"servicer.py", "__main__.py"}
 
 

@@ -13,8 +13,8 @@ from benchmarks.ablation.report import block_size_table, draw, preemption_table
 from benchmarks.ablation.service import Bench, compare_block_sizes
 from benchmarks.engine.dataset import ALPACA
 from benchmarks.model import BENCHMARK_SPEC, make_benchmark_model
+from headway.checkpoint.model_directory import read_checkpoint
 from headway.core.latency import LatencyModel
-from headway.store.checkpoint import read_checkpoint
 
 LATENCY = LatencyModel(
     base_s=0.01, per_prefill_token_s=1e-4, per_prefill_pair_s=1e-8, per_decode_s=1e-3, per_context_token_s=1e-6

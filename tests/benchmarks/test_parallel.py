@@ -6,8 +6,8 @@ from benchmarks.parallel.burst import Burst
 from benchmarks.parallel.long_decode import LongDecode
 from benchmarks.parallel.ranks import RankWork, do_work
 from benchmarks.parallel.report import BurstRow, DecodeRow, burst_table, decode_table, volume_table
+from headway.checkpoint.model_directory import read_checkpoint
 from headway.core.parallel_config import SINGLE, ParallelConfig
-from headway.store.checkpoint import read_checkpoint
 from tests.checkpoints import make_checkpoint
 
 BURST = Burst(num_requests=4, prompt_tokens=20, output_tokens=6)

@@ -8,9 +8,9 @@ from benchmarks.soak.replay import Replay
 from benchmarks.soak.round import Round, Tally
 from benchmarks.soak.traffic import Group, Kind, Traffic
 from deploy.demo.make_model import make_demo_model
+from headway.checkpoint.model_directory import Checkpoint, read_checkpoint
 from headway.core.request import GenerationRequest, SamplingParams
 from headway.engine.config import EngineConfig
-from headway.store.checkpoint import Checkpoint, read_checkpoint
 
 
 @pytest.fixture(scope="module")

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 
+from headway.checkpoint.model_directory import read_checkpoint
 from headway.core.infer import InferSequence
 from headway.core.request import SamplingParams
 from headway.engine.batch import StepBatch
@@ -18,7 +19,6 @@ from headway.kernels.cuda import build, copy_blocks, swap_blocks
 from headway.runner.cuda_graph import TorchCudaGraph, launches_whole_steps
 from headway.runner.encoder_runner import EncoderRunner
 from headway.runner.model_runner import ModelRunner
-from headway.store.checkpoint import read_checkpoint
 from tests.checkpoints import FAMILIES, make_checkpoint
 from tests.encoders import make_encoder
 from tests.models.oracle import random_prompts

@@ -8,10 +8,10 @@ import torch
 from torch import Tensor
 from transformers import AutoModelForCausalLM
 
+from headway.checkpoint.model_directory import read_checkpoint
 from headway.core.request import SamplingParams, TokenLogprobs
 from headway.runner.model_runner import ModelRunner
 from headway.runner.step_graphs import CudaGraph
-from headway.store.checkpoint import read_checkpoint
 from tests.runner.stepper import Stepper
 
 PROMPT_LENGTHS = (1, 2, 15, 16, 17, 33, 70)

@@ -8,6 +8,7 @@ from typing import TypeVar
 import torch
 from torch import Tensor
 
+from headway.checkpoint.model_directory import Checkpoint
 from headway.core.model import ModelSpec
 from headway.core.parallel_config import ParallelConfig
 from headway.core.shard import shard_of
@@ -15,7 +16,6 @@ from headway.models.attention import AttentionContext, LayerCache
 from headway.models.layout import Alone, Layout
 from headway.models.loader import Progress, load_model
 from headway.models.model import DTYPES, Model
-from headway.store.checkpoint import Checkpoint
 
 R = TypeVar("R")
 

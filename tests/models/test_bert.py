@@ -8,10 +8,10 @@ import pytest
 import torch
 from transformers import AutoModel, AutoModelForSequenceClassification
 
+from headway.checkpoint.model_directory import read_checkpoint
 from headway.core.encoder import Pooling
 from headway.core.infer import InferSequence
 from headway.runner.encoder_runner import EncoderRunner
-from headway.store.checkpoint import read_checkpoint
 from tests.encoders import make_encoder
 
 LENGTHS = (1, 2, 7, 7, 16, 7, 33, 70, 64, 2)

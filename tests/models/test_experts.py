@@ -3,10 +3,10 @@ from dataclasses import replace
 import pytest
 import torch
 
+from headway.checkpoint.model_directory import read_checkpoint
 from headway.core.model import ExpertsSpec, ModelSpec
 from headway.models.experts import MixtureOfExperts
 from headway.models.layout import alone
-from headway.store.checkpoint import read_checkpoint
 from tests.checkpoints import make_checkpoint
 from tests.models.oracle import check_against_transformers
 

@@ -9,6 +9,7 @@ from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 from headway import kernels
+from headway.checkpoint.model_directory import read_checkpoint
 from headway.core.model import ExpertsSpec, ModelSpec
 from headway.core.parallel_config import Span
 from headway.kernels import devices
@@ -17,7 +18,6 @@ from headway.models.experts import MixtureOfExperts
 from headway.models.grouped_experts import GroupedExperts, groups_experts
 from headway.models.layout import alone
 from headway.runner.cuda_graph import launches_whole_steps
-from headway.store.checkpoint import read_checkpoint
 from tests.checkpoints import make_checkpoint
 
 CPU = torch.device("cpu")

@@ -4,10 +4,10 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
+from headway.checkpoint.model_directory import read_checkpoint
 from headway.core.errors import InvalidArgumentError
 from headway.models.layout import alone
 from headway.models.loader import load_model
-from headway.store.checkpoint import read_checkpoint
 from tests.checkpoints import edit_json, make_checkpoint
 from tests.models.oracle import check_against_transformers
 

@@ -4,9 +4,9 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM
 
+from headway.checkpoint.model_directory import read_checkpoint
 from headway.core.request import SamplingParams
 from headway.runner.model_runner import ModelRunner
-from headway.store.checkpoint import read_checkpoint
 from tests.checkpoints import make_checkpoint
 from tests.models.oracle import NUM_BLOCKS, random_prompts, reference_logprobs
 from tests.runner.stepper import Stepper

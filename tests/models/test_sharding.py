@@ -10,6 +10,7 @@ import torch
 from safetensors.torch import load_file, save_file
 from transformers import AutoModelForCausalLM
 
+from headway.checkpoint.model_directory import Checkpoint, read_checkpoint
 from headway.core.errors import InvalidArgumentError
 from headway.core.model import ModelSpec
 from headway.core.parallel_config import ParallelConfig
@@ -17,7 +18,6 @@ from headway.core.shard import check_parallel, shard_weight_bytes
 from headway.models.layout import Layout, alone
 from headway.models.model import Model
 from headway.models.registry import build_model
-from headway.store.checkpoint import Checkpoint, read_checkpoint
 from tests.checkpoints import make_checkpoint
 from tests.models.oracle import TOLERANCE, random_prompts, reference_logprobs
 from tests.models.ranks import ThreadAxis, compute_logits, layouts, read_progress, run_ranks

@@ -7,10 +7,10 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM
 
+from headway.checkpoint.model_directory import read_checkpoint
 from headway.core.parallel_config import ParallelConfig
 from headway.models.layout import alone
 from headway.models.registry import build_model
-from headway.store.checkpoint import read_checkpoint
 from tests.checkpoints import make_checkpoint
 from tests.models.oracle import TOLERANCE, random_prompts, reference_logprobs
 from tests.models.ranks import compute_logits, compute_stages, read_progress, stages_of

@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 from torch import Tensor
 
+from headway.checkpoint.model_directory import read_checkpoint
 from headway.core.request import SamplingParams
 from headway.engine.batch import RunnerLostError, StepBatch
 from headway.runner.model_runner import ModelRunner
@@ -21,7 +22,6 @@ from headway.runner.parallel.group import RankGroup
 from headway.runner.parallel.listener import Listener
 from headway.runner.parallel.rank_loop import run_rank
 from headway.runner.shard_runner import ShardRunner
-from headway.store.checkpoint import read_checkpoint
 from tests.runner.stepper import Stepper, is_done
 from tests.worker.workload import Group, Run, generate
 

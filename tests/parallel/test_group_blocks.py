@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 
+from headway.checkpoint.model_directory import read_checkpoint
 from headway.core.parallel_config import ParallelConfig
 from headway.core.request import SamplingParams
 from headway.runner.model_runner import ModelRunner
@@ -13,7 +14,6 @@ from headway.runner.parallel.group import RankGroup
 from headway.runner.parallel.listener import Listener
 from headway.runner.parallel.rank_loop import run_rank
 from headway.runner.shard_runner import ShardRunner
-from headway.store.checkpoint import read_checkpoint
 from tests.checkpoints import make_checkpoint
 from tests.parallel.ranks import run_ranks
 from tests.runner.stepper import Stepper

@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 import torch.distributed as dist
 
+from headway.checkpoint.model_directory import read_checkpoint
 from headway.runner.model_runner import ModelRunner
-from headway.store.checkpoint import read_checkpoint
 from tests.checkpoints import make_checkpoint
 from tests.parallel.ranks import run_ranks
 from tests.parallel.requests import CONDITIONS, check_equal, make_groups

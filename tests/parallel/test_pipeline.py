@@ -4,10 +4,10 @@ from pathlib import Path
 
 import pytest
 
+from headway.checkpoint.model_directory import read_checkpoint
 from headway.core.parallel_config import ParallelConfig
 from headway.core.shard import check_parallel
 from headway.runner.model_runner import ModelRunner
-from headway.store.checkpoint import read_checkpoint
 from tests.checkpoints import make_checkpoint
 from tests.parallel.ranks import run_ranks
 from tests.parallel.requests import CONDITIONS, check_equal, make_groups

@@ -5,10 +5,10 @@ from collections import Counter
 import pytest
 
 from benchmarks.parallel.volume import StepShape, Volumes, step_bytes
+from headway.checkpoint.model_directory import read_checkpoint
 from headway.core.parallel_config import ParallelConfig
 from headway.core.shard import check_parallel
 from headway.planner.serving.collectives import StepCollective, collectives_of, head_collectives_of
-from headway.store.checkpoint import read_checkpoint
 from tests.checkpoints import make_checkpoint
 from tests.parallel.ranks import run_ranks
 from tests.parallel.volumes import volumes_in

@@ -3,6 +3,7 @@
 from pathlib import Path
 
 from benchmarks.parallel.volume import StepShape, Volumes
+from headway.checkpoint.model_directory import read_checkpoint
 from headway.core.request import SamplingParams
 from headway.engine.batch import StepBatch
 from headway.engine.sequence import Sequence
@@ -11,7 +12,6 @@ from headway.runner.parallel.group import RankGroup
 from headway.runner.parallel.listener import Listener
 from headway.runner.parallel.rank_loop import run_rank
 from headway.runner.shard_runner import ShardRunner
-from headway.store.checkpoint import read_checkpoint
 from tests.runner.stepper import Stepper, is_done
 
 NUM_BLOCKS = 24

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from headway.checkpoint.model_directory import read_spec
 from headway.core.catalogue import built_in_catalogue
 from headway.core.catalogue.figure import Provenance
 from headway.core.cluster import Hardware, PlanWorker
@@ -19,7 +20,6 @@ from headway.planner.certify.certificate import find_violations
 from headway.planner.certify.explanation import explain
 from headway.planner.serving.choice import choose_plan
 from headway.planner.serving.roofline import estimate_latency, estimate_stage_latencies
-from headway.store.checkpoint import read_spec
 
 GIB = 1024**3
 PROFILED_MODEL = Path("services/headway/cli/profiled_model")

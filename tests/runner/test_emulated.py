@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from headway.checkpoint.model_directory import read_spec
 from headway.core.hf_config import spec_from_config
 from headway.core.infer import InferRequest, InferSequence
 from headway.core.latency import LatencyModel
@@ -23,7 +24,6 @@ from headway.engine.engine import Engine
 from headway.runner.emulated.encoder_runner import EmulatedEncoderRunner
 from headway.runner.emulated.line import Line
 from headway.runner.emulated.model_runner import EmulatedModelRunner
-from headway.store.checkpoint import read_spec
 
 STEP = LatencyModel(
     base_s=1.0, per_prefill_token_s=0.1, per_prefill_pair_s=0.001, per_decode_s=0.01, per_context_token_s=0.0001

@@ -10,11 +10,11 @@ import torch
 from torch import fx
 
 from headway.backends.library import CompileOptions, Run
+from headway.checkpoint.model_directory import read_checkpoint
 from headway.core.backend_package import BUILT_IN
 from headway.core.infer import InferSequence
 from headway.core.served_backend import FASTEST, BackendTrial, choose
 from headway.runner.encoder_runner import EncoderRunner
-from headway.store.checkpoint import read_checkpoint
 from tests.encoders import make_encoder
 
 LENGTHS = (5, 40, 1, 17, 17, 90)

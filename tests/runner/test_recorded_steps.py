@@ -7,11 +7,11 @@ from unittest.mock import patch
 import pytest
 import torch
 
+from headway.checkpoint.model_directory import read_checkpoint
 from headway.core.request import SamplingParams
 from headway.kernels import Recording
 from headway.runner.model_runner import ModelRunner
 from headway.runner.recorded_steps import RecordedSteps
-from headway.store.checkpoint import read_checkpoint
 from tests.checkpoints import make_checkpoint
 from tests.models.oracle import random_prompts
 from tests.runner.stepper import Stepper

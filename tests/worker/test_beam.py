@@ -9,8 +9,8 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM, PreTrainedModel
 
+from headway.checkpoint.model_directory import Checkpoint, read_checkpoint
 from headway.core.request import BeamSearch, EarlyStopping, GenerationRequest, SamplingParams
-from headway.store.checkpoint import Checkpoint, read_checkpoint
 from tests.checkpoints import make_checkpoint
 from tests.worker.workload import generate, make_group
 

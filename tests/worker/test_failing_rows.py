@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 from safetensors.torch import load_file, save_file
 
+from headway.checkpoint.model_directory import Checkpoint, read_checkpoint
 from headway.core.request import BeamSearch, FinishReason, GenerationRequest, SamplingParams
 from headway.engine.config import EngineConfig
 from headway.engine.engine import Engine
 from headway.runner.model_runner import ModelRunner
-from headway.store.checkpoint import Checkpoint, read_checkpoint
 from headway.v1 import common_pb2, worker_pb2
 from tests.checkpoints import make_checkpoint
 from tests.worker.conftest import Bench, load

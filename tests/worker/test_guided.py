@@ -14,6 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tokenizers import Tokenizer
 
+from headway.checkpoint.model_directory import read_checkpoint
 from headway.core.request import FinishReason, GenerationRequest, Guide, GuideKind, SamplingParams
 from headway.engine.config import EngineConfig
 from headway.engine.engine import Engine
@@ -21,7 +22,6 @@ from headway.gateway.tools.call import CallDelta
 from headway.gateway.tools.syntax import BARE, TAGGED, ToolSyntax
 from headway.gateway.tools.tool import Tool, Toolbox
 from headway.runner.model_runner import ModelRunner
-from headway.store.checkpoint import read_checkpoint
 from tests.checkpoints import make_checkpoint
 
 PROMPT = (9, 8, 7)

@@ -7,12 +7,12 @@ from itertools import count
 
 import pytest
 
+from headway.checkpoint.model_directory import Checkpoint, read_checkpoint
 from headway.core.request import BeamSearch, Guide, GuideKind, SamplingParams
 from headway.engine.batch import StepBatch, StepResult
 from headway.engine.config import EngineConfig
 from headway.engine.engine import Engine
 from headway.runner.model_runner import ModelRunner
-from headway.store.checkpoint import Checkpoint, read_checkpoint
 from tests.checkpoints import make_checkpoint
 from tests.worker.workload import Group, Run, generate, make_group
 

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
+from headway.checkpoint.model_directory import Checkpoint, read_checkpoint
 from headway.core.request import BeamSearch, Guide, GuideKind, SamplingParams
-from headway.store.checkpoint import Checkpoint, read_checkpoint
 from tests.checkpoints import make_checkpoint
 from tests.worker.workload import Group, generate, make_group
 

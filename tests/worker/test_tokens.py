@@ -9,11 +9,11 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM
 
+from headway.checkpoint.model_directory import read_checkpoint
 from headway.core.request import GenerationRequest, SamplingParams, SequenceOutput
 from headway.engine.config import EngineConfig
 from headway.engine.engine import Engine
 from headway.runner.model_runner import ModelRunner
-from headway.store.checkpoint import read_checkpoint
 from tests.checkpoints import make_checkpoint
 
 NUM_PROMPTS = 20

@@ -4,6 +4,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from headway.checkpoint.model_directory import Checkpoint
 from headway.core.parallel_config import SINGLE
 from headway.core.request import GenerationRequest, Hypothesis, SamplingParams, TokenLogprobs
 from headway.engine.config import EngineConfig
@@ -12,7 +13,6 @@ from headway.engine.stats import StepStats
 from headway.runner.model_runner import ModelRunner
 from headway.runner.parallel.group import RankGroup
 from headway.runner.step_graphs import CudaGraph
-from headway.store.checkpoint import Checkpoint
 
 Group = Sequence[GenerationRequest]
 

@@ -4,11 +4,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
 
+from headway.checkpoint.model_directory import NO_GENERATION_CONFIG, read_checkpoint
 from headway.cli.engine_choice import EngineChoice, with_engine
 from headway.core.errors import InvalidArgumentError
 from headway.core.plan.serving import ModelDeployment
 from headway.core.slo import Slo
-from headway.store.checkpoint import NO_GENERATION_CONFIG, read_checkpoint
 
 _PROFILE = "profile:"
 _GENERATION_CONFIGS = {"auto": "", "none": NO_GENERATION_CONFIG, "vllm": NO_GENERATION_CONFIG}

@@ -7,6 +7,7 @@ from typing import Any, Literal, Self
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
+from headway.checkpoint.model_directory import read_checkpoint
 from headway.core.answer_parser import check_parsers
 from headway.core.deployment import Deployment, WorkerOptions
 from headway.core.engine_args import check_engine
@@ -18,7 +19,6 @@ from headway.core.model import ModelSpec
 from headway.core.plan.serving import EngineLimits, ModelDeployment
 from headway.core.served_backend import check_served_backend, own_backend
 from headway.core.slo import Slo
-from headway.store.checkpoint import read_checkpoint
 
 
 class _Document(BaseModel):

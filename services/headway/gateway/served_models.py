@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import NamedTuple
 
+from headway.checkpoint.model_directory import Checkpoint, read_checkpoint
 from headway.core.adapter import Adapter
 from headway.core.errors import FailedPreconditionError, HeadwayError, NotFoundError, UnavailableError
 from headway.core.plan.serving import ModelDeployment, ServingPlan
@@ -15,7 +16,6 @@ from headway.core.sampling_defaults import SamplingDefaults
 from headway.gateway.model import ServedModel
 from headway.gateway.text.template import ChatTemplate
 from headway.gateway.text.tokenizer import Tokenizer
-from headway.store.checkpoint import Checkpoint, read_checkpoint
 from headway.store.plan_follower import PlanFollower
 from headway.store.plans import PlanStore
 

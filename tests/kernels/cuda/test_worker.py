@@ -7,6 +7,7 @@ import pytest
 import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 
+from headway.checkpoint.model_directory import read_checkpoint
 from headway.core.request import BeamSearch, SamplingParams
 from headway.engine.batch import StepBatch
 from headway.engine.sequence import Sequence
@@ -19,7 +20,6 @@ from headway.runner.model_runner import ModelRunner
 from headway.runner.row import Row
 from headway.runner.sampler import Sampler
 from headway.runner.step_graphs import CudaGraph
-from headway.store.checkpoint import read_checkpoint
 from tests.checkpoints import make_checkpoint
 from tests.models.oracle import check_against_transformers, random_prompts
 from tests.runner.rerun import Rerun

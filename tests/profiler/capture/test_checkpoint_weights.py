@@ -7,12 +7,12 @@ import torch
 from safetensors.torch import load_file, save_file
 from transformers import AutoModelForCausalLM, LlamaConfig, MistralConfig, PreTrainedConfig, Qwen2Config, Qwen3Config
 
+from headway.checkpoint.model_directory import read_spec
 from headway.core.capture import CaptureRequest
 from headway.core.errors import HeadwayError
 from headway.core.initial_weights import WeightsRequest
 from headway.profiler.capture.decoder import Decoder
 from headway.profiler.capture.weights import write_weights
-from headway.store.checkpoint import read_spec
 from tests.profiler.capture.test_decoder import CONFIGS
 
 _SMALL = {

@@ -8,6 +8,7 @@ import torch
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
+from headway.checkpoint.model_directory import Checkpoint
 from headway.core.errors import InvalidArgumentError
 from headway.models.encoder import Encoder
 from headway.models.layout import Layout, alone
@@ -16,7 +17,6 @@ from headway.models.model import Model
 from headway.models.packing import Packing
 from headway.models.registry import build_encoder, build_model
 from headway.models.weights import Part, Tensors
-from headway.store.checkpoint import Checkpoint
 
 Progress = Callable[[int, int], None]
 """Called with (bytes loaded, bytes in all)."""

@@ -11,6 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from headway.checkpoint.model_directory import Checkpoint
 from headway.core.errors import InvalidArgumentError
 from headway.core.infer import InferSequence
 from headway.core.served_backend import ServedBackend
@@ -22,7 +23,6 @@ from headway.runner.parallel.collective_counters import CollectiveCounters
 from headway.runner.parallel.group import RankGroup
 from headway.runner.parallel.leader import Leader, Step
 from headway.runner.step_message import ModelInput, StepKind, StepMessage
-from headway.store.checkpoint import Checkpoint
 
 _NEWEST = 0.2
 """What a step counts for, of how long a token is believed to take."""

@@ -8,6 +8,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from headway.checkpoint.model_directory import Checkpoint
 from headway.core.backend import EAGER
 from headway.core.served_backend import ServedBackend, obstacle
 from headway.core.shard import shard_of, shard_weight_bytes
@@ -17,7 +18,6 @@ from headway.models.loader import Progress, load_encoder
 from headway.models.model import DTYPES
 from headway.runner.parallel.group import RankGroup
 from headway.runner.step_message import ModelInput
-from headway.store.checkpoint import Checkpoint
 
 _SEED = 33
 

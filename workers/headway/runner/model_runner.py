@@ -9,6 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from headway.checkpoint.model_directory import Checkpoint
 from headway.core.cache_sharding import ShardWork
 from headway.core.request import Guide
 from headway.engine.batch import StepBatch, StepResult
@@ -28,7 +29,6 @@ from headway.runner.shard_runner import ShardRunner
 from headway.runner.step_graphs import CudaGraph
 from headway.runner.step_message import PENDING, BlockCopies, ModelInput, StepKind, StepMessage
 from headway.runner.synthetic import synthetic_batch
-from headway.store.checkpoint import Checkpoint
 
 
 @dataclass(frozen=True, slots=True)

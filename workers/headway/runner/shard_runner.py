@@ -10,6 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from headway.checkpoint.model_directory import Checkpoint
 from headway.core.cache_sharding import ShardWork
 from headway.core.parallel_config import Span
 from headway.core.shard import shard_kv_bytes_per_token, shard_of, shard_weight_bytes
@@ -30,7 +31,6 @@ from headway.runner.shard_copies import LocalCopy, copy_between
 from headway.runner.shard_meter import ShardMeter
 from headway.runner.step_graphs import CudaGraph
 from headway.runner.step_message import BlockCopies, ModelInput, Words
-from headway.store.checkpoint import Checkpoint
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -5,21 +5,20 @@ Every rank writes what it owns into `step-N.tmp`; once all have, the directory g
 """
 
 import json
-import os
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import torch
-from safetensors import SafetensorError, safe_open
-from safetensors.torch import save_file
 
+from headway.checkpoint.tensors import read_tensors, write_index, write_tensors
+from headway.checkpoint.whole_directory import put_in_place, sync
 from headway.core.errors import FailedPreconditionError, InvalidArgumentError
 from headway.core.training_run import LATEST_FILE
 from headway.train.shard import whole_state
 
-_INDEX, _FACTS = "model.safetensors.index.json", "training.json"
+_FACTS = "training.json"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,30 +54,23 @@ class Checkpoints:
         try:
             partial.mkdir(parents=True, exist_ok=True)
             for kind, tensors in (("model", state), ("optimizer", optimizer)):
-                path = partial / f"{kind}-{rank:05}.safetensors"
-                save_file({name: tensor.detach().contiguous() for name, tensor in tensors.items()}, path)
-                _sync(path)
-        except (OSError, SafetensorError) as error:
+                write_tensors(partial / f"{kind}-{rank:05}.safetensors", tensors)
+        except OSError as error:
             raise _unwritten(step, error) from error
 
     def commit(self, facts: CheckpointFacts) -> Path:
         """Makes what all ranks have written a checkpoint; one rank calls it."""
         partial, final = self._partial(facts.step), self._directory / f"step-{facts.step:08}"
         try:
-            places = {name: path.name for path in sorted(partial.glob("model-*.safetensors")) for name in _names(path)}
-            index = {"metadata": {}, "weight_map": places}
-            for name, document in ((_INDEX, index), (_FACTS, asdict(facts))):
-                (partial / name).write_text(json.dumps(document, indent=1))
-                _sync(partial / name)
-            _sync(partial)
-            if final.exists():
-                shutil.rmtree(final)
-            partial.rename(final)
+            write_index(partial, sorted(partial.glob("model-*.safetensors")))
+            (partial / _FACTS).write_text(json.dumps(asdict(facts), indent=1))
+            sync(partial / _FACTS)
+            put_in_place(partial, final)
             named = self._directory / f"{LATEST_FILE}.tmp"
             named.write_text(final.name)
-            _sync(named)
+            sync(named)
             named.rename(self._directory / LATEST_FILE)
-            _sync(self._directory)
+            sync(self._directory)
         except OSError as error:
             raise _unwritten(facts.step, error) from error
         self._drop_old()
@@ -123,24 +115,14 @@ class Checkpoint:
 
     def state(self) -> dict[str, torch.Tensor]:
         """Parameters and buffers by name."""
-        return dict(self._tensors("model"))
+        return self._tensors("model")
 
     def optimizer(self) -> dict[str, torch.Tensor]:
         """The optimizer's state by 'KEY/NAME', however ranks shared it; of one dim where they did."""
-        return whole_state(dict(self._tensors("optimizer")))
+        return whole_state(self._tensors("optimizer"))
 
-    def _tensors(self, kind: str) -> Iterator[tuple[str, torch.Tensor]]:
-        for path in sorted(self.directory.glob(f"{kind}-*.safetensors")):
-            try:
-                with safe_open(path, "pt") as file:
-                    yield from ((name, file.get_tensor(name)) for name in file.keys())  # noqa: SIM118 - no mapping
-            except (OSError, SafetensorError) as error:
-                raise InvalidArgumentError(f"{path} cannot be read: {error}.", field="checkpoint") from error
-
-
-def _names(path: Path) -> list[str]:
-    with safe_open(path, "pt") as file:
-        return list(file.keys())
+    def _tensors(self, kind: str) -> dict[str, torch.Tensor]:
+        return read_tensors(sorted(self.directory.glob(f"{kind}-*.safetensors")), field="checkpoint")
 
 
 def _unwritten(step: int, error: Exception) -> FailedPreconditionError:
@@ -149,11 +131,3 @@ def _unwritten(step: int, error: Exception) -> FailedPreconditionError:
         hint="Make room and resume the run; the checkpoint before it is whole.",
         field="checkpoint",
     )
-
-
-def _sync(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

@@ -8,8 +8,8 @@ from math import isfinite, sqrt
 
 import torch
 import torch.distributed as dist
-from safetensors.torch import load_file
 
+from headway.checkpoint.tensors import read_tensors
 from headway.core.codec import to_document
 from headway.core.errors import FailedPreconditionError
 from headway.core.execution.execution import RUNS, Execution
@@ -97,7 +97,7 @@ class Trainer:
         self._tiles = Tiles(execution, self._teams)
         cuts = stage_cuts(execution, setup.programs, rank)
         latest = checkpoints.latest()
-        given = load_file(setup.directory / INITIAL_FILE) if latest is None else latest.state()
+        given = read_tensors([setup.directory / INITIAL_FILE]) if latest is None else latest.state()
         read = {(part.stage, n) for cut in cuts.values() for part in cut.parts for n in _read(cut, part)}
         idle = set(given) - {name for _, name in read} if rank == 0 else set()
         names = {name for stage, name in read if stage in cuts} | idle  # what nothing reads is kept by rank 0

@@ -10,6 +10,7 @@ from typing import TypeAlias
 
 import torch
 
+from headway.checkpoint.model_directory import Checkpoint, read_checkpoint
 from headway.core.cluster import Hardware
 from headway.core.engine_kind import EngineKind
 from headway.core.errors import FailedPreconditionError
@@ -30,7 +31,6 @@ from headway.runner.parallel.rank_loop import Shard
 from headway.runner.parallel.rank_runner import RankRunner
 from headway.runner.shard_runner import ShardRunner
 from headway.runner.step_graphs import CudaGraph
-from headway.store.checkpoint import Checkpoint, read_checkpoint
 from headway.worker.group_loading import GroupLoading, GroupMembership
 from headway.worker.headway_engine import HeadwayEngine
 from headway.worker.limits import encoder_limits, engine_config

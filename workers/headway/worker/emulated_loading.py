@@ -5,6 +5,7 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
+from headway.checkpoint.model_directory import read_spec
 from headway.core.errors import FailedPreconditionError
 from headway.core.load_order import LoadOrder
 from headway.core.model import ModelSpec
@@ -18,7 +19,6 @@ from headway.runner.emulated.line import Line
 from headway.runner.emulated.memory import release_unused
 from headway.runner.emulated.model_runner import EmulatedModelRunner
 from headway.runner.emulated.rank_runner import EmulatedRankRunner
-from headway.store.checkpoint import read_spec
 from headway.worker.headway_engine import HeadwayEngine
 from headway.worker.limits import encoder_limits, engine_config
 from headway.worker.load_call import LoadCall

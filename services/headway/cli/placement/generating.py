@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from headway.checkpoint.model_directory import read_checkpoint
 from headway.cli.placement.cluster import LIVE
 from headway.cli.running import cluster_status
 from headway.cli.search.planner_link import PlannerLink
@@ -24,7 +25,6 @@ from headway.core.plan.serving import ModelDeployment, ServingPlan
 from headway.core.search_progress import SearchProgress
 from headway.core.stage_profile import StageProfile
 from headway.rpc.convert import from_pb, to_pb
-from headway.store.checkpoint import read_checkpoint
 from headway.v1 import common_pb2, placement_pb2
 
 _ENOUGH_S = 2.0

@@ -5,13 +5,13 @@ from pathlib import Path
 
 import yaml
 
+from headway.checkpoint.model_directory import read_spec
+from headway.checkpoint.names import check_trainable
 from headway.cli.placement.files import read_bytes
-from headway.core.checkpoint_names import check_trainable
 from headway.core.codec import from_document
 from headway.core.errors import HeadwayError, InvalidArgumentError
 from headway.core.execution.orders import METHODS
 from headway.core.training_job import DataSettings, TrainingJob
-from headway.store.checkpoint import read_spec
 
 
 def read_training_job(path: Path) -> TrainingJob:

@@ -1,19 +1,18 @@
 """The tensors of a checkpoint directory, read and written."""
 
-import json
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import torch
-from safetensors import SafetensorError, safe_open
-from safetensors.torch import save_file
 
-from headway.core.checkpoint_names import checkpoint_name
+from headway.checkpoint.model_directory import read_spec
+from headway.checkpoint.names import checkpoint_name
+from headway.checkpoint.tensors import read_tensors, write_tensors
+from headway.checkpoint.weight_files import WEIGHTS_FILE, find_weights, read_weight_map
+from headway.checkpoint.whole_directory import whole_directory
 from headway.core.errors import FailedPreconditionError, InvalidArgumentError
-from headway.store.checkpoint import find_weights, read_spec
 
-_WEIGHTS = "model.safetensors"
 _COPIED = {".json", ".jinja", ".txt", ".model"}
 
 
@@ -25,13 +24,7 @@ def read_weights(directory: Path, names: Sequence[str]) -> dict[str, torch.Tenso
         NotFoundError: the directory has no weights.
         InvalidArgumentError: a file is damaged, or a tensor is missing.
     """
-    found: dict[str, torch.Tensor] = {}
-    for path in find_weights(directory):
-        try:
-            with safe_open(path, "pt") as file:
-                found |= {name: file.get_tensor(name) for name in file.keys() if name in names}  # noqa: SIM118
-        except (OSError, SafetensorError) as error:
-            raise InvalidArgumentError(f"{path} cannot be read: {error}.", field="model") from error
+    found = read_tensors(find_weights(directory), names)
     if missing := [name for name in names if name not in found]:
         raise InvalidArgumentError(
             f"{directory} has no tensor {missing[0]}.",
@@ -54,23 +47,14 @@ def export_weights(checkpoint: Path, *, model: Path, out: Path) -> None:
     if out.exists():
         raise FailedPreconditionError(f"{out} exists.", hint="Name a directory that does not.", field="out")
     dtype = getattr(torch, read_spec(model).dtype)
-    trained = read_weights(checkpoint, _indexed(checkpoint))
-    staging = out.with_name(f"{out.name}.partial")
-    shutil.rmtree(staging, ignore_errors=True)
+    trained = read_weights(checkpoint, list(read_weight_map(checkpoint)))
     try:
-        staging.mkdir(parents=True)
-        _write(staging / _WEIGHTS, {checkpoint_name(name): each.to(dtype) for name, each in trained.items()})
-        for path in model.iterdir():
-            if path.is_file() and path.suffix in _COPIED and not path.name.endswith(".index.json"):
-                shutil.copy(path, staging)
-        staging.rename(out)
-    except (OSError, SafetensorError) as error:
+        with whole_directory(out) as staging:
+            write_tensors(
+                staging / WEIGHTS_FILE, {checkpoint_name(name): each.to(dtype) for name, each in trained.items()}
+            )
+            for path in model.iterdir():
+                if path.is_file() and path.suffix in _COPIED and not path.name.endswith(".index.json"):
+                    shutil.copy(path, staging)
+    except OSError as error:
         raise FailedPreconditionError(f"{out} could not be written: {error}.", field="out") from error
-
-
-def _write(path: Path, tensors: Mapping[str, torch.Tensor]) -> None:
-    save_file({name: tensor.contiguous() for name, tensor in tensors.items()}, path, metadata={"format": "pt"})
-
-
-def _indexed(checkpoint: Path) -> list[str]:
-    return list(json.loads((checkpoint / f"{_WEIGHTS}.index.json").read_text())["weight_map"])

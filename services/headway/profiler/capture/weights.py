@@ -7,17 +7,17 @@ import sys
 from pathlib import Path
 
 import torch
-from safetensors.torch import save_file
 from torch import nn
 
-from headway.core.checkpoint_names import check_trainable, checkpoint_name
+from headway.checkpoint.model_directory import read_spec
+from headway.checkpoint.names import check_trainable, checkpoint_name
+from headway.checkpoint.tensors import write_tensors
 from headway.core.codec import from_document, to_document
 from headway.core.errors import HeadwayError, InvalidArgumentError
 from headway.core.fault import Fault
 from headway.core.initial_weights import WeightsRequest
 from headway.profiler.capture.checkpoint_weights import read_weights
 from headway.profiler.capture.source import load
-from headway.store.checkpoint import read_spec
 
 
 def write_weights(request: WeightsRequest) -> None:
@@ -29,13 +29,13 @@ def write_weights(request: WeightsRequest) -> None:
     """
     directory = Path(request.capture.source)
     if directory.exists():
-        save_file(_checkpoint_tensors(directory, request), request.path)
+        write_tensors(Path(request.path), _checkpoint_tensors(directory, request))
         return
     torch.manual_seed(request.seed)
     module = load(request.capture, device="cpu").module
     held = _tensors(module)
-    wanted = {name: held[name].detach().clone().contiguous() for name in request.names if name in held}
-    save_file(wanted, request.path)
+    wanted = {name: held[name].detach().clone() for name in request.names if name in held}
+    write_tensors(Path(request.path), wanted)
 
 
 def _checkpoint_tensors(directory: Path, request: WeightsRequest) -> dict[str, torch.Tensor]:

@@ -7,6 +7,7 @@ import tempfile
 from contextlib import ExitStack
 from pathlib import Path
 
+from headway.checkpoint.model_directory import read_checkpoint
 from headway.core.cluster import Hardware
 from headway.core.engine_args import check_engine_args
 from headway.core.engine_kind import EngineKind
@@ -14,7 +15,6 @@ from headway.core.errors import FailedPreconditionError, HeadwayError
 from headway.core.line import QueuePolicy
 from headway.core.load_order import LoadOrder
 from headway.observe.tracing import Tracing
-from headway.store.checkpoint import read_checkpoint
 from headway.worker.load_call import LoadCall
 from headway.worker.loaded import Start
 from headway.worker.loaded_model import LoadedModel

@@ -3,12 +3,12 @@
 import asyncio
 from pathlib import Path
 
+from headway.checkpoint.model_directory import read_checkpoint
 from headway.core.engine_kind import EngineKind
 from headway.core.engine_server import ServerFacts
 from headway.core.errors import FailedPreconditionError
 from headway.core.load_order import LoadOrder
 from headway.observe.tracing import Tracing
-from headway.store.checkpoint import read_checkpoint
 from headway.worker.load_call import LoadCall
 from headway.worker.loaded import Start
 from headway.worker.loaded_model import LoadedModel

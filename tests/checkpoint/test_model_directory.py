@@ -3,10 +3,10 @@ from pathlib import Path
 
 import pytest
 
+from headway.checkpoint.model_directory import read_checkpoint
 from headway.core.encoder import Pooling
 from headway.core.errors import HeadwayError, InvalidArgumentError, NotFoundError
 from headway.core.sampling_defaults import SamplingDefaults
-from headway.store.checkpoint import read_checkpoint
 from tests.checkpoints import CHAT_TEMPLATE, EOS, edit_json, make_checkpoint
 from tests.encoders import make_encoder
 

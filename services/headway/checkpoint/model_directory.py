@@ -1,11 +1,12 @@
 """A checkpoint directory in Hugging Face format, as far as it can be read without torch."""
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from headway.checkpoint.json_file import read_json, read_json_list, read_optional_json
+from headway.checkpoint.weight_files import find_weights, within
 from headway.core.errors import HeadwayError, InvalidArgumentError, NotFoundError
 from headway.core.hf_config import checkpoint_dtype, spec_from_config, token_ids
 from headway.core.model import ModelSpec, Task
@@ -13,9 +14,6 @@ from headway.core.sampling_defaults import SamplingDefaults, sampling_defaults_f
 from headway.core.sentence_transformers import Module, apply_modules
 
 NO_GENERATION_CONFIG = "none"
-
-_MAX_JSON_BYTES = 128 * 1024 * 1024  # an index of 100,000 tensors has a tenth of that
-_INDEX_FILE = "model.safetensors.index.json"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,7 +72,7 @@ def read_checkpoint(
         raise NotFoundError(f"There is no directory {directory}.", hint="Give the path of a model directory.")
     spec = read_spec(directory, dtype=dtype, quantization=quantization, generation_config=generation_config)
     weight_files = find_weights(directory) if has_weights else ()
-    tokenizer_config = _read_optional_json(directory / "tokenizer_config.json")
+    tokenizer_config = read_optional_json(directory / "tokenizer_config.json")
     return Checkpoint(
         directory=directory,
         spec=spec,
@@ -97,7 +95,7 @@ def read_spec(
         raise NotFoundError(
             f"{path} is missing.", hint="A model directory in Hugging Face format has a config.json at its top."
         )
-    config = _read_json(path)
+    config = read_json(path)
     if dtype is None and checkpoint_dtype(config) == "float16":
         dtype = "bfloat16"
     try:
@@ -136,7 +134,7 @@ def _read_generation_config(directory: Path, generation_config: str) -> tuple[Pa
             hint="Give a directory that holds a generation_config.json, or 'auto' or 'none'.",
             field="--generation-config",
         )
-    return path, _read_optional_json(path)
+    return path, read_optional_json(path)
 
 
 def _in_file(path: Path, error: HeadwayError) -> InvalidArgumentError:
@@ -151,53 +149,16 @@ def _read_modules(directory: Path, spec: ModelSpec) -> ModelSpec:
     modules = [
         Module(
             str(entry.get("type")).rsplit(".", 1)[-1],
-            _read_optional_json(_within(directory, entry.get("path"), source=path) / "config.json"),
+            read_optional_json(within(directory, entry.get("path"), source=path) / "config.json"),
         )
-        for entry in _read_json_list(path)
+        for entry in read_json_list(path)
     ]
     try:
         encoder = apply_modules(spec.encoder, modules)
     except HeadwayError as error:
         raise _in_file(path, error) from error
-    longest = _read_optional_json(directory / "sentence_bert_config.json").get("max_seq_length")
+    longest = read_optional_json(directory / "sentence_bert_config.json").get("max_seq_length")
     return replace(spec, encoder=encoder, max_position=min(spec.max_position, int(longest or spec.max_position)))
-
-
-def find_weights(directory: Path) -> tuple[Path, ...]:
-    """The safetensors files of a directory, in order; errors as of `read_checkpoint`."""
-    index_path = directory / _INDEX_FILE
-    single_path = directory / "model.safetensors"
-    if not index_path.is_file():
-        files = (single_path,) if single_path.is_file() else tuple(sorted(directory.glob("*.safetensors")))
-        if not files:
-            raise NotFoundError(
-                f"{directory} holds no *.safetensors weights.",
-                hint="Convert other formats with transformers: "
-                "AutoModelForCausalLM.from_pretrained(DIR).save_pretrained(DIR).",
-            )
-        return files
-    weight_map = _read_json(index_path).get("weight_map")
-    if not isinstance(weight_map, dict) or not weight_map:
-        raise InvalidArgumentError(f"{index_path} has no weight_map.", hint="Download the file again.")
-    files = tuple(sorted({_within(directory, name, source=index_path) for name in weight_map.values()}))
-    for file in files:
-        if not file.is_file():
-            raise NotFoundError(
-                f"{file} is missing, though {_INDEX_FILE} lists it.", hint="Download the missing shard."
-            )
-    return files
-
-
-def _within(directory: Path, name: object, *, source: Path) -> Path:
-    """The path of a file that another one names; InvalidArgumentError where it leads out of the directory, or is no
-    name. Links are followed: caches of the hub consist of them.
-    """
-    if not isinstance(name, str) or Path(name).is_absolute() or ".." in Path(name).parts:
-        raise InvalidArgumentError(
-            f"{source} names {str(name)[:100]!r}, which is no path within {directory}.",
-            hint="Do not use this checkpoint unless you know who made it.",
-        )
-    return directory / name
 
 
 def _find_tokenizer(directory: Path) -> Path:
@@ -222,36 +183,7 @@ def _read_chat_template(directory: Path, tokenizer_config: Mapping[str, Any]) ->
 
 
 def _special_token(directory: Path, tokenizer_config: Mapping[str, Any], name: str) -> str:
-    token = tokenizer_config.get(name) or _read_optional_json(directory / "special_tokens_map.json").get(name)
+    token = tokenizer_config.get(name) or read_optional_json(directory / "special_tokens_map.json").get(name)
     if isinstance(token, dict):
         token = token.get("content")
     return token if isinstance(token, str) else ""
-
-
-def _read_optional_json(path: Path) -> dict[str, Any]:
-    return _read_json(path) if path.is_file() else {}
-
-
-def _read_json(path: Path) -> dict[str, Any]:
-    document = _parse_json(path)
-    if not isinstance(document, dict):
-        raise InvalidArgumentError(f"{path} must hold a JSON object.", hint="Download the file again.")
-    return document
-
-
-def _read_json_list(path: Path) -> list[dict[str, Any]]:
-    document = _parse_json(path)
-    if not isinstance(document, list) or not all(isinstance(item, dict) for item in document):
-        raise InvalidArgumentError(f"{path} must hold a list of JSON objects.", hint="Download the file again.")
-    return document
-
-
-def _parse_json(path: Path) -> Any:
-    if (num_bytes := path.stat().st_size) > _MAX_JSON_BYTES:
-        raise InvalidArgumentError(
-            f"{path} has {num_bytes} bytes; {_MAX_JSON_BYTES} are read at most.", hint="Download the file again."
-        )
-    try:
-        return json.loads(path.read_text(encoding="utf-8"))
-    except (ValueError, RecursionError) as error:
-        raise InvalidArgumentError(f"{path} is not valid JSON: {error}.", hint="Download the file again.") from error
