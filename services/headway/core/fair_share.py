@@ -9,6 +9,7 @@ furthest behind is by then: being idle saves nothing up. Debts last until nobody
 
 import math
 from collections import Counter
+from collections.abc import Mapping
 
 from headway.core.errors import InvalidArgumentError
 
@@ -20,6 +21,11 @@ class FairShare:
         self._times: dict[str, float] = {}
         self._weights: dict[str, float] = {}  # of those that have requests
         self._num_requests: Counter[str] = Counter()
+
+    @property
+    def weights(self) -> Mapping[str, float]:
+        """The weight of each tenant that has requests."""
+        return self._weights
 
     @property
     def is_shared(self) -> bool:

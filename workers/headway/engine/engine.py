@@ -289,7 +289,7 @@ class Engine:
             self._start_after_failure(started_s)
             return
         while self._scheduler.may_start(num_in_flight=len(self._in_flight)):
-            micro_batch = self._scheduler.schedule(num_in_flight=len(self._in_flight))
+            micro_batch = self._scheduler.schedule(num_in_flight=len(self._in_flight), now_s=started_s)
             if not micro_batch.batch.has_work:
                 return
             self._start(micro_batch, started_s)
@@ -308,7 +308,8 @@ class Engine:
         if self._owes_step:
             self._owes_step = False
             others = [group for group in self._queues.running if not self._bisection.is_suspect(group)]
-        micro_batch = self._scheduler.schedule(num_in_flight=0, among=others or self._bisection.suspects)
+        among = others or self._bisection.suspects
+        micro_batch = self._scheduler.schedule(num_in_flight=0, now_s=started_s, among=among)
         micro_batch.is_trial = not others and bool(micro_batch.groups)
         if not micro_batch.groups and not others:
             self._bisection.note_success()
@@ -360,6 +361,7 @@ class Engine:
             duration_s=self._duration_s,
             copy_s=result.copy_s,
         )
+        self._scheduler.observe_step(batch.num_tokens, self._duration_s - result.copy_s)
         self._observe_phases(now_s)
 
     def _observe_phases(self, now_s: float) -> None:

@@ -44,6 +44,7 @@ class SequenceGroup:
         arrival_s: when its sequences arrived.
         tenant, tenant_weight: of its requests.
         len_at_start: tokens of its longest sequence when it was last admitted.
+        turn: grows with the latest step that held it, where tenants take turns (`engine.pace`).
     """
 
     sequences: list[Sequence]
@@ -52,6 +53,7 @@ class SequenceGroup:
     tenant: str = ""
     tenant_weight: float = 1.0
     len_at_start: int = 0
+    turn: int = 0
     status: SequenceStatus = SequenceStatus.WAITING
     scheduled_sequences: list[ScheduledSequence] = field(default_factory=list)
     num_common_tokens: int | None = None

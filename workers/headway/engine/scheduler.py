@@ -27,7 +27,7 @@ known tokens.
 Tenants have an order among themselves (`core.fair_share`): of those that wait, the first of the tenant that has had
 least is admitted; where memory runs out, the last of the one that has had most gives way; and a tenant that has less
 than its share of the places or of the memory gets the rest of it from those that have more (`engine.tenant_order`).
-Where there is one tenant, none of that has any effect.
+Groups of one that has many miss steps that would be long for the others (`engine.pace`).
 
 The first in line of those that run can always take its next step, so every sequence ends, as long as not ever more
 urgent ones come: the others give way to it, and `max_sequence_len` keeps a sequence within the pool. Of samples that
@@ -43,6 +43,7 @@ from headway.engine.config import EngineConfig
 from headway.engine.drafts import Drafter
 from headway.engine.group import SequenceGroup
 from headway.engine.micro_batch import MicroBatch
+from headway.engine.pace import Pace
 from headway.engine.preemption import PreemptionPolicy
 from headway.engine.rebalancing import Rebalancer
 from headway.engine.request_queues import RequestQueues
@@ -72,6 +73,7 @@ class Scheduler:
         self._policy = policy
         self._drafter = Drafter(config, blocks=blocks) if config.num_draft_tokens else None
         self._tenant_order = TenantOrder(config, queues=queues, blocks=blocks)
+        self._pace = Pace(queues, max_num_prefill_tokens=self._max_prefill_tokens)
         self._rebalancer = Rebalancer(config, blocks=blocks)
         self._runs_ahead = config.runs_ahead and self._drafter is None
         self._planned = MicroBatch()
@@ -80,7 +82,7 @@ class Scheduler:
         self._num_in_flight = 0
         self._max_sequence_len = 0
         self._must_wait = False  # for a group in flight, which is to give way
-        self._held_back: SequenceGroup | None = None  # until it is back and can give way to another tenant
+        self._held: set[SequenceGroup] = set()  # to miss this step: it gives way when it is back, or the step is long
         self.num_preemptions = 0
         self.num_swaps = 0
         self.num_prefix_queries = 0
@@ -92,13 +94,18 @@ class Scheduler:
             return True
         return self._runs_ahead and num_in_flight == 1 and not any(group.holds_up for group in self._queues.running)
 
-    def schedule(self, *, num_in_flight: int, among: Groups[SequenceGroup] | None = None) -> MicroBatch:
+    def observe_step(self, num_tokens: int, duration_s: float) -> None:
+        """Notes how long the computation of a batch took, in seconds."""
+        self._pace.observe_step(num_tokens, duration_s)
+
+    def schedule(self, *, num_in_flight: int, now_s: float, among: Groups[SequenceGroup] | None = None) -> MicroBatch:
         """Returns the next batch to start, made of the groups that need not wait for what is in flight.
 
         It may hold nothing but copies; those must be carried out all the same.
 
         Args:
             num_in_flight: the number of batches in flight; `may_start` says whether there may be one more.
+            now_s: monotonic seconds.
             among: the running groups to choose from; None for all of them and those that can be admitted.
         """
         self._num_in_flight = num_in_flight
@@ -106,8 +113,9 @@ class Scheduler:
         self._batch = batch = planned.batch
         self._must_wait = False
         self._max_sequence_len = self._config.max_sequence_len_within(self._blocks.num_unpinned_blocks)
-        self._held_back = None
+        self._held = set()
         if among is None:
+            self._held.update(self._pace.held(now_s=now_s, can_go_on=self._can_go_on))
             self._give_way()
         self._schedule_running(among)
         is_one_line = self._line is self._queues.running
@@ -115,6 +123,7 @@ class Scheduler:
             batch.sequences.sort(key=_is_chunk)  # decodes first, as kernels want them
         if among is None:
             self._admit_waiting()
+            self._pace.settle(planned)
         self._tenant_order.charge(planned)
         planned.num_decode_tokens = batch.num_tokens - planned.num_prefill_tokens
         if self._drafter is not None:
@@ -131,13 +140,10 @@ class Scheduler:
         line, batched, max_scheduled = self._line, self._batch.sequences, self._max_scheduled()
         while index < len(line):  # which preemption shortens from its end
             group = line[index]
-            if group is self._held_back or (among is not None and group not in among):
+            if (among is not None and group not in among) or group in self._held or not self._can_go_on(group):
                 index += 1
                 continue
             if group.num_in_flight:
-                if not self._can_go_on(group):
-                    index += 1
-                    continue
                 group.renew_scheduled()
             elif len(batched) >= max_scheduled and not group.is_prefilling:
                 index += 1
@@ -150,8 +156,8 @@ class Scheduler:
                 return
 
     def _can_go_on(self, group: SequenceGroup) -> bool:
-        """Whether more of a group in flight can be started before its results are there."""
-        if group.can_run_ahead:
+        """Whether more of a group can be started before the results are there of what it has in flight."""
+        if group.num_in_flight == 0 or group.can_run_ahead:
             return True
         return self._runs_ahead and group.can_decode_ahead(max_sequence_len=self._max_sequence_len)
 
@@ -272,7 +278,7 @@ class Scheduler:
         """Makes room for the next tenant, where others have more than their share."""
         while (group := self._tenant_order.giver()) is not None:
             if group.num_in_flight:
-                self._held_back = group
+                self._held.add(group)
                 return
             if group.can_split:
                 self._split(group)
@@ -380,10 +386,8 @@ class Scheduler:
             group.is_prefilling = True
 
     def _prefill_budget(self) -> int:
-        return min(
-            self._max_tokens - self._batch.num_tokens,
-            self._max_prefill_tokens - self._planned.num_prefill_tokens,
-        )
+        num_left = self._max_tokens - self._batch.num_tokens
+        return min(num_left, self._max_prefill_tokens - self._planned.num_prefill_tokens)
 
     def _count_prefix(self, leader: Sequence, num_cached_tokens: int) -> None:
         leader.num_cached_tokens = num_cached_tokens
