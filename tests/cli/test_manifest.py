@@ -1,5 +1,6 @@
-"""What `headway train --manifest` writes, and what it refuses."""
+"""What `headway train --manifest` and `--kubernetes` write, and what they refuse."""
 
+import json
 from dataclasses import replace
 from pathlib import Path
 
@@ -7,7 +8,10 @@ import pytest
 import yaml
 
 from headway.cli.training_run.manifest import PodOptions, check_shared, run_manifest
-from headway.core.errors import InvalidArgumentError
+from headway.cli.training_run.pods import state_of_job, submit
+from headway.cli.training_run.runs import find_run
+from headway.core.codec import to_document
+from headway.core.errors import FailedPreconditionError, InvalidArgumentError
 from headway.core.training_job import DataSettings, TrainingJob, ValidationSettings
 
 JOB = TrainingJob(model="mine:small", data=DataSettings(tokens="/shared/text.safetensors"), batch=16, steps=4)
@@ -62,3 +66,28 @@ def test_what_pods_would_not_find_is_refused(job: TrainingJob, state_dir: Path |
     with pytest.raises(InvalidArgumentError, match=said):
         check_shared(job, state_dir)
     check_shared(JOB, Path("/shared"))
+
+
+def test_a_cluster_that_cannot_be_asked_is_told_of(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    directory = tmp_path / "training/train-1"
+    directory.mkdir(parents=True)
+    (directory / "job.json").write_text(json.dumps(to_document(JOB)))
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(FailedPreconditionError, match="no kubectl on the PATH"):
+        submit(directory, manifest(directory), namespace="")
+    (directory / "kubernetes.json").write_text('{"job": "train-1"}')
+    run = find_run(None, tmp_path)
+    assert (run.state, run.error) == ("unknown", "There is no kubectl on the PATH.")
+
+
+@pytest.mark.parametrize(
+    ("conditions", "state"),
+    [
+        ([], "running"),
+        ([{"type": "Failed", "status": "False"}], "running"),
+        ([{"type": "FailureTarget", "status": "True", "reason": "PodFailurePolicy", "message": "status 2"}], "failed"),
+        ([{"type": "Complete", "status": "True"}], "stopped"),
+    ],
+)
+def test_a_jobs_conditions_say_how_its_run_is(conditions: list[dict[str, str]], state: str) -> None:
+    assert state_of_job({"status": {"conditions": conditions}}).state == state

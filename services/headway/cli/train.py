@@ -21,12 +21,13 @@ from headway.cli.training_run.following import follow_run, leave_run
 from headway.cli.training_run.job_file import read_training_job
 from headway.cli.training_run.live import LiveRun
 from headway.cli.training_run.manifest import PodOptions, check_shared, run_manifest
+from headway.cli.training_run.pods import end_pods, submit, submit_again
 from headway.cli.training_run.preparing import PreparedRun, prepare_run, write_weights
 from headway.cli.training_run.runs import RunState, find_run, list_runs, move_run, new_run
 from headway.cli.training_run.trace import chrome_trace, draw_trace, read_trace, trace_lines
 from headway.cli.training_run.view import gantt_lines, lists_table, run_document, runs_table, step_line, unshared_lines
 from headway.core.codec import to_document
-from headway.core.errors import FailedPreconditionError
+from headway.core.errors import FailedPreconditionError, InvalidArgumentError
 from headway.core.initial_weights import ExportRequest
 from headway.core.training_job import TrainingJob
 from headway.core.training_run import CHECKPOINTS_DIRECTORY, INITIAL_FILE, LATEST_FILE
@@ -51,6 +52,15 @@ Manifest = Annotated[
         "--manifest",
         help="Start nothing: make the run, and write a Kubernetes Job with a pod for each worker, for `kubectl apply "
         "-f -`. Pods mount this PersistentVolumeClaim where --state-dir is here.",
+        metavar="CLAIM",
+    ),
+]
+Kubernetes = Annotated[
+    str,
+    typer.Option(
+        "--kubernetes",
+        help="Train in pods: give the Job that --manifest writes to the cluster that kubectl goes by. `headway train "
+        "status`, `list`, `stop` and `resume` know it from then on.",
         metavar="CLAIM",
     ),
 ]
@@ -83,6 +93,10 @@ def run(
     detach: Detach = False,
     ray: RayAddress = "",
     manifest: Manifest = "",
+    kubernetes: Kubernetes = "",
+    namespace: Annotated[
+        str, typer.Option("--namespace", help="Of the Job, with --kubernetes. Default: kubectl's.", metavar="NAME")
+    ] = "",
     image: Annotated[str, typer.Option("--image", help="Of the Job's pods.", metavar="IMAGE")] = _IMAGE,
     cores: Annotated[int, typer.Option("--cores", help="Of each of the Job's pods.", min=1)] = 1,
     deadline_s: Annotated[
@@ -91,7 +105,7 @@ def run(
     state_dir: StateDir = None,
     as_json: AsJson = False,
 ) -> None:
-    """Plan the training of a model, and train it on workers of this machine or of a Ray cluster.
+    """Plan the training of a model, and train it on workers of this machine, of a Ray cluster or in pods.
 
     Ctrl-C ends it behind the step that it is in, with a checkpoint; a second one kills it.
     """
@@ -100,7 +114,10 @@ def run(
         given = replace(given, ray=ray)
     if given.ray:
         require_ray()
-    if manifest:
+    claim = manifest or kubernetes
+    if manifest and kubernetes:
+        raise InvalidArgumentError("A Job is written or given to the cluster.", hint="Leave out --manifest.")
+    if claim:
         check_shared(given, state_dir)
     prepared = asyncio.run(prepare_run(given, deadline_s=deadline_s, state_dir=state_dir))
     if dry_run:
@@ -110,13 +127,18 @@ def run(
         _show(prepared, as_json=False)
     directory = new_run(prepared.run, state_dir)
     asyncio.run(write_weights(prepared.run, directory / INITIAL_FILE, deadline_s=deadline_s))
-    if not manifest:
+    if not claim:
         _start(directory, given, detach=detach, as_json=as_json)
         return
     assert state_dir is not None, "it was checked"
-    pods = PodOptions(claim=manifest, image=image, cores=cores, user=os.getuid(), group=os.getgid())
+    pods = PodOptions(claim=claim, image=image, cores=cores, user=os.getuid(), group=os.getgid())
     peak_bytes = max(prepared.certificate.peak_bytes)
-    typer.echo(run_manifest(directory, given, peak_bytes=peak_bytes, state_dir=state_dir, pods=pods), nl=False)
+    written = run_manifest(directory, given, peak_bytes=peak_bytes, state_dir=state_dir, pods=pods)
+    if manifest:
+        typer.echo(written, nl=False)
+        return
+    submit(directory, written, namespace=namespace)
+    _tell_submitted(directory.name, as_json=as_json)
 
 
 @app.command("list")
@@ -148,6 +170,10 @@ def status(*, run_id: RunId = None, state_dir: StateDir = None, as_json: AsJson 
 def stop(*, run_id: RunId = None, state_dir: StateDir = None) -> None:
     """End a run behind the step that it is in, with a checkpoint."""
     found = find_run(run_id, state_dir)
+    if found.state == "running" and found.pods is not None:
+        end_pods(found.directory)
+        typer.echo(f"{found.run_id} ends behind its step; `headway train resume {found.run_id}` goes on with it.")
+        return
     if found.state != "running" or found.process is None:
         raise FailedPreconditionError(
             f"{found.run_id} is not running: {found.state}.", hint="See `headway train list`."
@@ -171,6 +197,10 @@ def resume(
     """Go on with a run from its last checkpoint."""
     found = find_run(run_id, state_dir)
     _check_resumable(found)
+    if found.pods is not None and ray is None:
+        submit_again(found.directory)
+        _tell_submitted(found.run_id, as_json=as_json)
+        return
     if ray is not None:
         found = move_run(found, ray=ray)
     if found.job.ray:
@@ -232,6 +262,11 @@ def trace(
         draw_trace(found, figure)
     for line in trace_lines(found):
         typer.echo(line)
+
+
+def _tell_submitted(run_id: str, *, as_json: bool) -> None:
+    told = f"{run_id} is given to the cluster; `headway train status {run_id}` shows it."
+    typer.echo(json.dumps({"run_id": run_id}) if as_json else told)
 
 
 def _check_resumable(run: RunState) -> None:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from headway.cli.process import is_alive
+from headway.cli.training_run.pods import PodsState, is_in_pods, pods_state
 from headway.client.stack import ProcessId, default_state_dir
 from headway.core.codec import from_document, to_document
 from headway.core.errors import NotFoundError
@@ -25,6 +26,7 @@ class RunState:
         steps: all that were told; a step that was done again, as last told.
         error: with which it ended; empty where it did not fail.
         process: that runs it, or did.
+        pods: how it is where it was given to a Kubernetes cluster, as long as it is not done.
     """
 
     run_id: str
@@ -34,6 +36,7 @@ class RunState:
     num_restarts: int
     error: str
     process: ProcessId | None
+    pods: PodsState | None = None
 
     @property
     def state(self) -> str:
@@ -41,6 +44,8 @@ class RunState:
             return "running"
         if self.last_step == self.job.steps:
             return "done"
+        if self.pods is not None:
+            return self.pods.state
         return "failed" if self.error else "stopped"
 
     @property
@@ -114,12 +119,15 @@ def _state(directory: Path) -> RunState:
             steps = {number: each for number, each in steps.items() if number < news.step.step}
             steps[news.step.step], error = news.step, ""
     process = directory / PROCESS_FILE
+    job = from_document(TrainingJob, json.loads((directory / _JOB_FILE).read_text()))
+    pods = pods_state(directory) if is_in_pods(directory) and job.steps not in steps else None
     return RunState(
         run_id=directory.name,
         directory=directory,
-        job=from_document(TrainingJob, json.loads((directory / _JOB_FILE).read_text())),
+        job=job,
         steps=tuple(steps.values()),
         num_restarts=restarts,
-        error=error,
+        error=error or (pods.message if pods is not None else ""),
+        pods=pods,
         process=from_document(ProcessId, json.loads(process.read_text())) if process.is_file() else None,
     )
