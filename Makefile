@@ -19,7 +19,7 @@ UV_RUN := $(if $(findstring $(BUILD)/uv,$(UV)),PYTHONPATH=$(BUILD)/uv $(UV),$(UV
 # nvcc from $CUDA_HOME or the PATH, or fetched into build/cuda.
 export CUDA_HOME ?= $(if $(shell command -v nvcc),,$(abspath $(BUILD)/cuda/nvidia/cu13))
 
-.PHONY: help install lock vllm test-vllm demo dashboards chart test test-chart test-cluster test-flaky test-kernels cuda lint audit fuzz chaos format clean soak bench-serve bench-vllm bench-overhead bench-admission \
+.PHONY: help install lock vllm test-vllm demo dashboards chart test test-chart test-cluster test-flaky test-kernels cuda lint audit fuzz chaos full-disk format clean soak bench-serve bench-vllm bench-overhead bench-admission \
   bench-encoders bench-sharing bench-waste bench-ablation bench-steps bench-prefix bench-parallel bench-parallel-figures \
   bench-parallel-measured bench-fabric bench-profile bench-captures bench-migration bench-reliability bench-disaggregation bench-alpaserve \
   bench-alpaserve-generated bench-alpaserve-mixed bench-alpaserve-figures bench-alpaserve-fidelity demo-alpaserve \
@@ -343,8 +343,12 @@ bench-kernels: install cuda ## The CUDA kernels on the GPU at hand, beside their
 	@$(PY) -m benchmarks.kernels
 
 MINUTES ?= 10
+SECONDS ?= 60
 chaos: install ## What happens to a running stack, drawn by a SEED, for MINUTES=10: no request lost or wrong
 	@$(PY) -m tests.chaos --minutes $(MINUTES) $(if $(SEED),--seed $(SEED))
+
+full-disk: install ## The disk of a running stack's state is full for SECONDS=60: nothing fails, and it tells so
+	@HEADWAY_FULL_DISK_S=$(SECONDS) $(PY) -m pytest -q -n 0 -rs tests/integration/test_full_disk.py
 
 soak: install ## Everything at once on a real engine (MINUTES=10): no leak, no wrong answer
 	@$(PY) -m benchmarks.soak --minutes $(MINUTES)

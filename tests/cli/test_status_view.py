@@ -68,3 +68,11 @@ def test_a_wide_terminal_has_one_table_of_each(endpoint: str) -> None:
     text = render(named(cluster_status(endpoint, api_key=None, state_dir=None), "tiny"), width=200)
     assert [text.count(header) for header in ("replicas", "KV in use", "restarts")] == [1, 1, 1]
     assert text.count("worker-0") == 1
+
+
+def test_what_requests_do_not_feel_is_told_under_the_headline(endpoint: str) -> None:
+    status = cluster_status(endpoint, api_key=None, state_dir=None)
+    fault = "Redis takes no writes."
+    told = render(replace(status, controller=replace(status.controller, faults=(fault,))), width=100).splitlines()
+    assert told[0].startswith("ready")
+    assert told[1].strip() == fault

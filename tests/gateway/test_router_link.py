@@ -7,12 +7,14 @@ from typing import Any
 
 import grpc
 import pytest
+from grpc_health.v1 import health_pb2, health_pb2_grpc
 
-from headway.core.errors import UnavailableError
+from headway.core.errors import NotFoundError, UnavailableError
 from headway.core.slo import Slo
 from headway.gateway.lease import LeaseOutcome, PlaceRequest, Release
 from headway.gateway.router_link import RouterLinks
 from headway.rpc.peers import Peers
+from headway.rpc.status import error_to_pb
 from headway.store.membership import Member, Membership
 from headway.store.redis import Database
 from headway.v1 import router_pb2, router_pb2_grpc
@@ -32,6 +34,38 @@ class StuckRouter(router_pb2_grpc.RouterServiceServicer):
         self.was_called.set()
         await asyncio.Event().wait()
         yield router_pb2.DispatchResponse()
+
+
+class BusyRouter(router_pb2_grpc.RouterServiceServicer, health_pb2_grpc.HealthServicer):
+    """Is too busy to say that it lives; each time that it is asked it answers one of the requests instead."""
+
+    def __init__(self, *, num_answers: int) -> None:
+        self.num_checks = 0
+        self._num_answers = num_answers
+        self._asked: asyncio.Queue[str] = asyncio.Queue()
+        self._answers: asyncio.Queue[router_pb2.DispatchResponse] = asyncio.Queue()
+
+    async def Check(self, request: Any, context: Any) -> health_pb2.HealthCheckResponse:  # noqa: N802
+        self.num_checks += 1
+        if self.num_checks <= self._num_answers:
+            error = error_to_pb(NotFoundError("There is no such model."))
+            self._answers.put_nowait(router_pb2.DispatchResponse(request_id=await self._asked.get(), error=error))
+        await asyncio.Event().wait()
+        raise AssertionError
+
+    async def Dispatch(  # noqa: N802
+        self, request_iterator: AsyncIterator[router_pb2.DispatchRequest], context: Any
+    ) -> AsyncIterator[router_pb2.DispatchResponse]:
+        reading = asyncio.create_task(self._read(request_iterator))
+        try:
+            while True:
+                yield await self._answers.get()
+        finally:
+            reading.cancel()
+
+    async def _read(self, requests: AsyncIterator[router_pb2.DispatchRequest]) -> None:
+        async for message in requests:
+            self._asked.put_nowait(message.route.request_id)
 
 
 async def enter(database: Database, port: int) -> None:
@@ -130,3 +164,22 @@ async def test_where_none_comes_the_request_is_refused(database: Database, monke
         with pytest.raises(UnavailableError, match="router"):
             await links.route(request("r"))
         await links.close()
+
+
+async def test_a_router_that_answers_requests_is_not_taken_for_stuck(
+    database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Under 2,000 clients it took longer than it was given to say that it lives, and all that waited were refused."""
+    monkeypatch.setattr("headway.gateway.router_link._PROBE_TIMEOUT_S", 1.0)
+    router, server = BusyRouter(num_answers=2), grpc.aio.server()
+    router_pb2_grpc.add_RouterServiceServicer_to_server(router, server)
+    health_pb2_grpc.add_HealthServicer_to_server(router, server)
+    await enter(database, server.add_insecure_port("127.0.0.1:0"))
+    await server.start()
+    async with Peers(Membership(database)).watching() as peers:
+        links = RouterLinks(peers, gateway_id="gateway")
+        asked = await asyncio.gather(*(links.route(request(f"r-{i}")) for i in range(3)), return_exceptions=True)
+        assert sorted(type(each).__name__ for each in asked) == ["NotFoundError", "NotFoundError", "_RouterSilentError"]
+        assert router.num_checks == 3
+        await links.close()
+        await server.stop(None)

@@ -51,3 +51,13 @@ def test_answers_that_took_longer_than_foretold_lengthen_the_next_forecast_until
     for _ in range(128):
         lateness.observe_answer(0.8, now_s=131.0)
     assert lateness.ratio(now_s=131.0) == 1.0
+
+
+def test_one_in_time_long_after_a_hold_up_does_not_bring_that_back() -> None:
+    """A place that was held up refused nearly everybody for good: each that it tried made the hold-up new again."""
+    lateness = Lateness()
+    for _ in range(200):
+        lateness.observe(4.0, now_s=0.0)
+    lateness.observe(-0.1, now_s=90.0)
+    assert lateness.margin_s(now_s=90.0) == pytest.approx(0.5)
+    assert lateness.max_without_token > 200

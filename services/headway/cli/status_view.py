@@ -79,7 +79,10 @@ def _headline(status: ClusterStatus) -> Text:
     load = f", plan {controller.plan_id}, {status.fleet.num_in_flight} in flight, {status.fleet.num_queued} queued"
     if status.plan is not None and status.plan.is_emulated:
         load += f"; {status.plan.emulated_devices} emulated, answers are made up"
-    return text.append(load, style="default")
+    text.append(load, style="default")
+    for fault in controller.faults:
+        text.append(f"\n{fault}", style="yellow")
+    return text
 
 
 def _models(plan: ServingPlan | None, fleet: FleetStatus) -> WideTable:

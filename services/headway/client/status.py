@@ -69,6 +69,7 @@ class ControllerStatus:
         answer_overhead_s: seconds that an answer takes from the client to the group and back, besides the model, as the
             stack was told.
         queue_policy: order in which waiting requests are served.
+        faults: what is wrong that requests do not feel, for people.
     """
 
     processes: tuple[ProcessStatus, ...] = ()
@@ -80,6 +81,7 @@ class ControllerStatus:
     fault: Fault | None = None
     answer_overhead_s: float = 0.0
     queue_policy: str = "fcfs"
+    faults: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

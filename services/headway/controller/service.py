@@ -205,6 +205,7 @@ class ControllerService:
             progress=readiness.progress,
             answer_overhead_s=self._deployment.answer_overhead_s,
             queue_policy=self._deployment.queue_policy,
+            faults=(self._peers.fault,) if self._peers.fault else (),
         )
 
     def fault(self) -> HeadwayError | None:

@@ -60,6 +60,7 @@ class StackStatus:
     progress: float
     answer_overhead_s: float
     queue_policy: QueuePolicy
+    faults: tuple[str, ...] = ()
 
 
 def assess_readiness(

@@ -33,9 +33,10 @@ _LOOKS_EVERY_S = 1.0
 _AWAITED_S = 2.0
 _ASKED_EVERY_S = 0.5
 # A router may let a request wait in its queue, so silence alone says nothing: while requests wait it is asked every so
-# often whether it lives. One that does not answer is noticed within the sum of these two, less than a second.
+# often whether it lives. One that does not answer is noticed within the sum of these two, so long as the successor of a
+# dead one is waited for. On a machine that has more to do than it can, a sound one takes a second to answer.
 _PROBE_EVERY_S = 0.2
-_PROBE_TIMEOUT_S = 0.7
+_PROBE_TIMEOUT_S = 1.8
 
 
 class _LinkBrokenError(Exception):
@@ -71,6 +72,7 @@ class RouterLink:
         self._is_finishing = False
         self.unheard: deque[router_pb2.Release] = deque()
         self._num_heard = 0
+        self._num_answers = 0
         self._peers = peers
         self._waiting: dict[str, asyncio.Future[Lease]] = {}
         self._releases_before: dict[str, int] = {}  # how many there were before each request that waits
@@ -143,10 +145,11 @@ class RouterLink:
             await end_tasks([watch])
 
     async def _watch(self, stub: health_pb2_grpc.HealthStub) -> None:
-        """Gives up what waits whenever the router shows no sign of life."""
+        """Gives up what waits whenever the router shows no sign of life; an answer to a request is one."""
         while True:
             await asyncio.sleep(_PROBE_EVERY_S)
-            if self._waiting and not await self._is_alive(stub):
+            num_answers = self._num_answers
+            if self._waiting and not await self._is_alive(stub) and self._num_answers == num_answers:
                 log.warning("the router at %s does not answer; %d requests wait", self.endpoint, len(self._waiting))
                 for future in self._waiting.values():
                     if not future.done():
@@ -162,6 +165,7 @@ class RouterLink:
         return True
 
     def _take(self, answer: router_pb2.DispatchResponse) -> None:
+        self._num_answers += 1
         future = self._waiting.get(answer.request_id)
         if future is None or future.done():  # taken back by now, and the router hears of that
             return

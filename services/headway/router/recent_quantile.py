@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 
 _NUM_KEPT = 128
 _HALF_LIFE_S = 30.0
+_FADED = 0.5
 
 
 @dataclass(slots=True)
@@ -27,7 +28,13 @@ class RecentQuantile:
         return len(self._latest)
 
     def observe(self, excess: float, *, now_s: float) -> None:
-        """Something exceeded the forecast by so much, or fell short of it if that is negative."""
+        """Something exceeded the forecast by so much, or fell short of it if that is negative.
+
+        After a long time without any it tells how things are now: those before it stay faded.
+        """
+        if self._sorted and (kept := self._kept(now_s)) < _FADED:
+            self._latest = deque((kept * each for each in self._latest), maxlen=_NUM_KEPT)
+            self._sorted = sorted(self._latest)
         if len(self._latest) == _NUM_KEPT:
             self._sorted.remove(self._latest[0])
         self._latest.append(excess)
@@ -39,5 +46,9 @@ class RecentQuantile:
         if not self._sorted:
             return 0.0
         excess = self._sorted[int(self.share * (len(self._sorted) - 1) + 0.5)]
+        return max(0.0, excess) * self._kept(now_s)
+
+    def _kept(self, now_s: float) -> float:
+        """The share that is left of what was seen until the latest observation."""
         kept: float = 0.5 ** ((now_s - self._observed_at_s) / _HALF_LIFE_S)
-        return max(0.0, excess) * kept
+        return kept
