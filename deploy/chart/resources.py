@@ -213,7 +213,8 @@ def _pool() -> Schema:
             ),
             _rule(
                 "has(self.engine) && self.engine == 'vllm-server' ? has(self.engineUrl) && has(self.engineModel) : "
-                "!has(self.engineUrl) && !has(self.engineModel) && !has(self.engineKeySecret)",
+                "!has(self.engineUrl) && !has(self.engineModel) && !has(self.engineEvents) && "
+                "!has(self.engineKeySecret)",
                 "engineUrl and engineModel belong to a pool whose engine is vllm-server, and to each such",
             ),
             _rule(

@@ -99,6 +99,9 @@ POOL = fields(
         "engine": choice("What its workers compute with; Headway's own where it is left out.", *map(str, EngineKind)),
         "engineUrl": text("The vLLM server that its one cell stands in for, with vllm-server.", pattern="^https?://"),
         "engineModel": text("The name of the model that the server serves.", least=1),
+        "engineEvents": text(
+            "Where it publishes the events of its cache, tcp://HOST:PORT.", pattern="^tcp://.+:[0-9]+$"
+        ),
         "engineKeySecret": text("A Secret whose key api-key has the server's API key.", least=1),
         "image": _image("its pods, where it is not image.worker: one that has vllm"),
         "threadsPerWorker": whole("Compute threads of each worker on the CPU; 0 shares the cores."),

@@ -50,6 +50,25 @@ def test_what_does_not_fit_together_is_refused(
     assert refused.value.field == "--engine-url"
 
 
+def test_events_are_of_a_server(checkpoint: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(engine_choice, "_check_server", lambda *_: None)
+    models = deployed(checkpoint, "a=vllm-server")
+    (only,) = read_servers(["http://one:1"], models, events=["tcp://one:5557"])
+    assert only.events == "tcp://one:5557"
+    urls = ["http://one:1", "http://two:1"]
+    both = read_servers(urls, models, events=["http://two:1/=tcp://two:5557"])
+    assert [server.events for server in both] == ["", "tcp://two:5557"]
+    for text, words in (
+        ("tcp://one:5557", "is for no server"),
+        ("http://three:1=tcp://one:5557", "is for no server"),
+        ("http://one:1=tcp://*:5557", "is no address of a publisher"),
+        ("http://one:1=http://one:5557", "is no address of a publisher"),
+    ):
+        with pytest.raises(HeadwayError, match=words) as refused:
+            read_servers(urls, models, events=[text])
+        assert refused.value.field == "--engine-events"
+
+
 def test_a_server_that_does_not_answer_is_named_once(checkpoint: Path) -> None:
     with pytest.raises(
         HeadwayError, match=r"^The vLLM server at http://127\.0\.0\.1:1 does not answer: .*\.$"

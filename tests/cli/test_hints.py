@@ -24,7 +24,7 @@ _COMMAND = re.compile(r"(?<![\w/.-])(headway|ray|kubectl)((?: [a-z]+)+)([^`]*)")
 # In examples of what --engine-args takes.
 _VLLMS = {
     *("--enforce-eager", "--enable-lora", "--max-loras", "--max-lora-rank"),
-    *("--enable-scale-out", "--disable-log-stats"),
+    *("--enable-scale-out", "--disable-log-stats", "--kv-events-config"),
 }
 _FOREIGN = ("services/headway/core/exports/",)  # they write other tools' flags, whose own parsers test them
 _AUDIENCES = (

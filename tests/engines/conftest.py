@@ -43,8 +43,8 @@ async def engine(
         return
     if request.param is EngineKind.VLLM_SERVER:
         async with (
-            vllm_server(tiny, tmp_path_factory.mktemp("server")) if HAS_VLLM else own_server(tiny) as url,
-            standing_in_for(url) as stub,
+            vllm_server(tiny, tmp_path_factory.mktemp("server")) if HAS_VLLM else own_server(tiny) as (url, events),
+            standing_in_for(url, events=events) as stub,
         ):
             await load(stub, tiny, engine="vllm-server")
             yield EngineWorker(request.param, stub)
@@ -55,18 +55,19 @@ async def engine(
 
 
 @asynccontextmanager
-async def own_server(tiny: Path) -> AsyncIterator[str]:
+async def own_server(tiny: Path) -> AsyncIterator[tuple[str, str]]:
     async with (
         serving("worker-9") as bench,
         token_server(TokenServer(EngineWorker(EngineKind.HEADWAY, bench.stub), "inner")) as server,
     ):
         await load(bench.stub, tiny, model="inner")
-        yield server.url
+        yield server.url, ""
 
 
 @asynccontextmanager
-async def standing_in_for(url: str) -> AsyncIterator["worker_pb2_grpc.WorkerServiceAsyncStub"]:
-    """A worker for the server there."""
-    described = await describe_server(url, model="tiny")
-    async with serving(hardware=server_hardware(described.served, version=described.version)) as bench:
+async def standing_in_for(url: str, *, events: str) -> AsyncIterator["worker_pb2_grpc.WorkerServiceAsyncStub"]:
+    """A worker for the server there, which reads the events of its cache where it publishes any."""
+    described = await describe_server(url, model="tiny", events=events)
+    hardware = server_hardware(described.served, version=described.version)
+    async with serving(hardware=hardware, engine_events=events) as bench:
         yield bench.stub

@@ -44,7 +44,11 @@ def tiny(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @asynccontextmanager
 async def serving(
-    worker_id: str = "worker-0", *, queue_policy: QueuePolicy = QueuePolicy.FCFS, hardware: Hardware = HARDWARE
+    worker_id: str = "worker-0",
+    *,
+    queue_policy: QueuePolicy = QueuePolicy.FCFS,
+    hardware: Hardware = HARDWARE,
+    engine_events: str = "",
 ) -> AsyncIterator[Bench]:
     """A worker without a model."""
     states: list[str] = []
@@ -59,6 +63,7 @@ async def serving(
         on_crashed=lambda: states.append("crashed"),
         tracing=Tracing("worker", otlp_endpoint=None),
         queue_policy=queue_policy,
+        engine_events=engine_events,
     )
     server = grpc.aio.server(interceptors=[CallInterceptor()])
     worker_pb2_grpc.add_WorkerServiceServicer_to_server(WorkerServicer(service), server)

@@ -79,7 +79,7 @@ helm.sh/chart: {{ printf "%s-%s" .root.Chart.Name .root.Chart.Version }}
 {{- if and $isServer (not (and $pool.engineUrl $pool.engineModel)) -}}
 {{- fail (printf "workers: %s stands in for a vLLM server: give engineUrl and engineModel." $pool.name) -}}
 {{- end -}}
-{{- if and (not $isServer) (or $pool.engineUrl $pool.engineModel $pool.engineKeySecret) -}}
+{{- if and (not $isServer) (or $pool.engineUrl $pool.engineModel $pool.engineEvents $pool.engineKeySecret) -}}
 {{- fail (printf "workers: %s has a server's address or key; give engine: vllm-server with it." $pool.name) -}}
 {{- end -}}
 {{- if and $isServer (or $pool.emulate (gt (int $pool.cells) 1) (gt (int (include "headway.workersPerCell" $pool)) 1) (gt (int (default 0 $pool.gpusPerCell)) 0)) -}}

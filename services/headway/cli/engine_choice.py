@@ -1,6 +1,7 @@
 """What computes the models that `headway up` was asked for: --engine, --engine-args, and what they rule out."""
 
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
@@ -120,11 +121,16 @@ def _check_server_limits(limits: EngineLimits) -> None:
             )
 
 
-def read_servers(urls: Sequence[str], models: Sequence[ModelDeployment]) -> tuple[EngineServer, ...]:
+def read_servers(
+    urls: Sequence[str], models: Sequence[ModelDeployment], *, events: Sequence[str] = ()
+) -> tuple[EngineServer, ...]:
     """Reads `URL` and `NAME=URL`: the servers of models on vllm-server, each of which must be there and have its model.
 
+    Args:
+        events: `ENDPOINT`, or `URL=ENDPOINT`: where they publish the events of their caches.
+
     Raises:
-        InvalidArgumentError: a URL is for no such model, or such a model has none.
+        InvalidArgumentError: a URL is for no such model, such a model has none, or an endpoint is for no such server.
         FailedPreconditionError: a server does not answer, or is not what it has to be.
     """
     served = {model.name: model for model in models if model.engine is EngineKind.VLLM_SERVER}
@@ -148,14 +154,39 @@ def read_servers(urls: Sequence[str], models: Sequence[ModelDeployment]) -> tupl
         )
     if len({server.url for server in servers}) < len(servers):
         raise InvalidArgumentError("--engine-url: a server is named twice.", field="--engine-url")
+    servers = _with_events(servers, events)
     for server in servers:
         _check_server(server, served[server.model])
     return tuple(servers)
 
 
+def _with_events(servers: Sequence[EngineServer], events: Sequence[str]) -> list[EngineServer]:
+    """The servers with where they publish events. InvalidArgumentError where an endpoint is wrong, or nobody's."""
+    by_url = {server.url: server for server in servers}
+    for text in events:
+        url, _, endpoint = text.rpartition("=")
+        if not url and len(by_url) == 1:
+            (url,) = by_url
+        if url.rstrip("/") not in by_url:
+            raise InvalidArgumentError(
+                f"--engine-events {text} is for no server.",
+                hint="Write URL=tcp://HOST:PORT, with a URL of --engine-url.",
+                field="--engine-events",
+            )
+        if not re.fullmatch(r"tcp://[^\s/*]+:\d{1,5}", endpoint):
+            raise InvalidArgumentError(
+                f"--engine-events '{endpoint}' is no address of a publisher.",
+                hint="Write tcp://HOST:PORT, as the endpoint in the server's --kv-events-config.",
+                field="--engine-events",
+            )
+        by_url[url.rstrip("/")] = replace(by_url[url.rstrip("/")], events=endpoint)
+    return list(by_url.values())
+
+
 def _check_server(server: EngineServer, model: ModelDeployment) -> None:
     """Asks as a worker does, in a process that may import what workers do."""
-    command = [sys.executable, "-m", "headway.worker.vllm_server", server.url, server.model, model.directory]
+    told = (server.url, server.model, model.directory, *filter(None, [server.events]))
+    command = [sys.executable, "-m", "headway.worker.vllm_server", *told]
     asked = subprocess.run(command, capture_output=True, text=True, timeout=_VERSION_TIMEOUT_S, check=False)
     if asked.returncode == 0:
         return

@@ -44,6 +44,7 @@ def up(
     stage_profiles: options.StageProfiles = None,
     engine: options.Engines = None,
     engine_url: options.EngineUrls = None,
+    engine_events: options.EngineEvents = None,
     engine_args: options.EngineArgs = None,
     tool_parser: options.ToolParsers = None,
     reasoning_parser: options.ReasoningParsers = None,
@@ -128,7 +129,7 @@ def up(
     )
     check_limits(limits, models, device=device, is_emulated=bool(emulated))
     check_backends(models, limits, device=device)
-    servers = read_servers(engine_url or (), models)
+    servers = read_servers(engine_url or (), models, events=engine_events or ())
     computed = tuple(model for model in models if model.engine is not EngineKind.VLLM_SERVER)
     num_vllm = count_vllm(workers, computed)
     if not emulated:

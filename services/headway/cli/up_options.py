@@ -66,6 +66,16 @@ EngineUrls: TypeAlias = Annotated[
         rich_help_panel=_ENGINE,
     ),
 ]
+EngineEvents: TypeAlias = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--engine-events",
+        metavar="ENDPOINT|URL=ENDPOINT",
+        help="Where a server of --engine-url publishes the events of its prefix cache (vLLM's --kv-events-config): "
+        "tcp://HOST:PORT. Repeatable.",
+        rich_help_panel=_ENGINE,
+    ),
+]
 EngineArgs: TypeAlias = Annotated[
     list[str] | None,
     typer.Option(

@@ -177,6 +177,7 @@ def worker_spec(
             engine=None if is_own else engine,
             engine_url=None if server is None else server.url,
             engine_model=None if server is None else server.model,
+            engine_events=None if server is None else server.events or None,
             emulate=None if emulated is None else emulated.name,
             group_id=name.replace("worker", "group"),
             queue_policy=queue_policy,

@@ -14,10 +14,12 @@ class EngineServer:
     Attributes:
         model: Headway's name of the model.
         url: of its HTTP interface.
+        events: where it publishes those of its cache, `tcp://HOST:PORT`; empty where it does not.
     """
 
     model: str
     url: str
+    events: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -49,11 +49,16 @@ def test_more_workers_than_gpus_are_refused() -> None:
 
 
 def test_one_stands_in_for_a_server() -> None:
-    config = CellConfig(engine=EngineKind.VLLM_SERVER, engine_url="http://localhost:8000", engine_model="chat")
+    config = CellConfig(
+        engine=EngineKind.VLLM_SERVER,
+        engine_url="http://localhost:8000",
+        engine_model="chat",
+        engine_events="tcp://localhost:5557",
+    )
     [spec] = worker_specs(config, cell_id="c", machine=MACHINE)
     found = flags(spec)
     assert (found["--engine"], found["--engine-url"]) == ("vllm-server", "http://localhost:8000")
-    assert found["--engine-model"] == "chat"
+    assert (found["--engine-model"], found["--engine-events"]) == ("chat", "tcp://localhost:5557")
     with pytest.raises(InvalidArgumentError, match="needs engine_url and engine_model"):
         worker_specs(CellConfig(engine=EngineKind.VLLM_SERVER), cell_id="c", machine=MACHINE)
 

@@ -305,9 +305,11 @@ def test_a_template_that_is_none_is_refused(text: str, tmp_path: Path) -> None:
 
 def test_a_cell_that_stands_in_for_a_server_is_told_where_that_is_and_its_key() -> None:
     spec = {"engine": "vllm-server", "engineUrl": "http://a:8000", "engineModel": "chat", "engineKeySecret": "vllm-key"}
+    spec |= {"engineEvents": "tcp://a:5557"}
     pool = PoolResource(name="there", uid="u", generation=1, version="1", spec=spec, status={})
     [container] = cell_pod(pool, TEMPLATE, name="there-0")["spec"]["containers"]
     told = ["--engine", "vllm-server", "--engine-url", "http://a:8000", "--engine-model", "chat"]
+    told += ["--engine-events", "tcp://a:5557"]
     assert container["args"][-len(told) :] == told
     [key] = container["env"]
     assert key["name"] == "HEADWAY_ENGINE_API_KEY"

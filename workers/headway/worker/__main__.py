@@ -31,7 +31,7 @@ async def _hardware(config: WorkerConfig) -> Hardware:
         return emulated_hardware(config.emulate, memory_bytes=config.memory_bytes)
     try:
         if config.engine is EngineKind.VLLM_SERVER:
-            described = await describe_server(config.engine_url, model=config.engine_model)
+            described = await describe_server(config.engine_url, model=config.engine_model, events=config.engine_events)
             return server_hardware(described.served, version=described.version)
         found = detect_hardware(device=config.device, num_threads=config.num_threads, memory_bytes=config.memory_bytes)
         if config.engine is EngineKind.HEADWAY:
@@ -66,6 +66,7 @@ async def main(config: WorkerConfig) -> None:
             queue_policy=QueuePolicy(config.queue_policy),
             has_graphs=config.cuda_graphs,
             overlaps_steps=config.overlap_steps,
+            engine_events=config.engine_events,
         )
         states.put_nowait(WorkerState(state="starting"))
         worker_pb2_grpc.add_WorkerServiceServicer_to_server(WorkerServicer(service), host.server)

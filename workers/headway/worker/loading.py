@@ -23,7 +23,13 @@ class Loader(Protocol):
 
 
 def loader_of(
-    hardware: Hardware, *, address: str, has_graphs: bool, overlaps_steps: bool, queue_policy: QueuePolicy
+    hardware: Hardware,
+    *,
+    address: str,
+    has_graphs: bool,
+    overlaps_steps: bool,
+    queue_policy: QueuePolicy,
+    engine_events: str = "",
 ) -> Loader:
     """Returns the loader for this hardware. Loaders are imported only where they are used: an emulated device has no
     use for torch.
@@ -33,6 +39,7 @@ def loader_of(
         has_graphs: whether decode steps are captured, on a GPU.
         overlaps_steps: whether a step is launched while the one before runs, on a GPU.
         queue_policy: whose request is next, for engines that have a queue of their own.
+        engine_events: where a server publishes the events of its cache; empty where it does not.
     """
     if hardware.is_emulated:
         from headway.worker.emulated_loading import EmulatedLoader
@@ -45,7 +52,7 @@ def loader_of(
     if hardware.server is not None:
         from headway.worker.vllm_server.loading import VllmServerLoader
 
-        return VllmServerLoader(hardware.server)
+        return VllmServerLoader(hardware.server, events=engine_events)
     from headway.worker.computed_loading import ComputedLoader
 
     return ComputedLoader(hardware, address=address, has_graphs=has_graphs, overlaps_steps=overlaps_steps)

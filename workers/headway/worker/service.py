@@ -86,6 +86,7 @@ class WorkerService:
         queue_policy: QueuePolicy = QueuePolicy.FCFS,
         has_graphs: bool = True,
         overlaps_steps: bool = True,
+        engine_events: str = "",
     ) -> None:
         self.worker_id = worker_id
         self.hardware = hardware
@@ -98,6 +99,7 @@ class WorkerService:
         self._loader: Loader | None = None
         self._has_graphs = has_graphs
         self._overlaps_steps = overlaps_steps
+        self._engine_events = engine_events
         self._heap = Heap()
         self._workers = workers
         self._on_state = on_state
@@ -350,6 +352,7 @@ class WorkerService:
             has_graphs=self._has_graphs,
             overlaps_steps=self._overlaps_steps,
             queue_policy=self.queue_policy,
+            engine_events=self._engine_events,
         )
         return self._loader.prepare(order, call=call)
 

@@ -27,6 +27,8 @@ class CellConfig(CatalogueConfig):
     """Of the server that the one worker stands in for, with the engine vllm-server."""
     engine_model: str = ""
     """Headway's name of the model that the server serves."""
+    engine_events: str = ""
+    """Where the server publishes the events of its cache, tcp://HOST:PORT; empty where it does not."""
     emulate: str = ""
     """Device of the catalogue that the workers take the time of, computing nothing; empty to compute."""
     queue_policy: Literal["fcfs", "least-slack", "priority"] = "least-slack"

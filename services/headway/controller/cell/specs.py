@@ -63,7 +63,7 @@ def _servers(config: CellConfig) -> tuple[EngineServer, ...]:
             hint="A cell stands in for one server.",
             field="engine_url",
         )
-    return (EngineServer(model=config.engine_model, url=config.engine_url),)
+    return (EngineServer(model=config.engine_model, url=config.engine_url, events=config.engine_events),)
 
 
 def _emulated(config: CellConfig, catalogue: Catalogue) -> tuple[EmulatedDevices, ...]:

@@ -137,6 +137,7 @@ def _arguments(pool: PoolResource) -> list[str]:
         "--engine": pool.spec.get("engine"),
         "--engine-url": pool.spec.get("engineUrl"),
         "--engine-model": pool.spec.get("engineModel"),
+        "--engine-events": pool.spec.get("engineEvents"),
         "--num-threads": pool.spec.get("threadsPerWorker"),
         "--memory-bytes": pool.spec.get("memoryBytesPerWorker"),
     }

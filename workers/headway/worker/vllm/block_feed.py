@@ -1,16 +1,14 @@
-"""The events of vLLM's prefix cache, as its engine process publishes them."""
+"""The events of vLLM's prefix cache, as its engine process publishes them over ZeroMQ."""
 
 import asyncio
 import logging
-from pathlib import Path
 
 import msgspec
 import zmq
 import zmq.asyncio
-from vllm.config.kv_events import KVEventsConfig
-from vllm.distributed.kv_events import AllBlocksCleared, BlockRemoved, BlockStored, KVEventBatch
 
 from headway.worker.vllm.block_names import BlockNames
+from headway.worker.vllm.cache_events import AllBlocksCleared, BlockRemoved, BlockStored, EventBatch
 
 log = logging.getLogger(__name__)
 
@@ -21,27 +19,22 @@ class BlockFeed:
     """Reads the events of one engine process.
 
     Args:
-        directory: of the socket; its path must be short.
+        endpoint: where it publishes them, `ipc://PATH` (a short one) or `tcp://HOST:PORT`.
     """
 
-    def __init__(self, directory: Path) -> None:
-        self._endpoint = f"ipc://{directory / 'events'}"
-        self._decoder = msgspec.msgpack.Decoder(type=KVEventBatch)
+    def __init__(self, endpoint: str) -> None:
+        self.endpoint = endpoint
+        self._decoder = msgspec.msgpack.Decoder(type=EventBatch)
         self._socket: zmq.asyncio.Socket | None = None
         self._reading: asyncio.Task[None] | None = None
-        self._next_number = 0
-
-    @property
-    def config(self) -> KVEventsConfig:
-        """What has vLLM publish them."""
-        return KVEventsConfig(enable_kv_cache_events=True, publisher="zmq", endpoint=self._endpoint)
+        self._next_number: int | None = None
 
     def start(self, names: BlockNames) -> None:
         """Reads what is published until `stop`."""
         self._socket = zmq.asyncio.Context.instance().socket(zmq.SUB)
         self._socket.setsockopt(zmq.RCVHWM, 0)
         self._socket.setsockopt_string(zmq.SUBSCRIBE, "")
-        self._socket.connect(self._endpoint)
+        self._socket.connect(self.endpoint)
         self._reading = asyncio.create_task(self._read(self._socket, names), name="vllm-block-events")
 
     async def stop(self) -> None:
@@ -53,14 +46,21 @@ class BlockFeed:
 
     async def _read(self, socket: zmq.asyncio.Socket, names: BlockNames) -> None:
         while True:
-            _, number, payload = await socket.recv_multipart()
-            self._check_number(int.from_bytes(number, "big"), names)
-            for event in self._decoder.decode(payload).events:
+            _, sequence, payload = await socket.recv_multipart()
+            self._check_number(int.from_bytes(sequence, "big"), names)
+            try:
+                batch = self._decoder.decode(payload)
+            except msgspec.DecodeError as error:
+                log.warning("events of vLLM's cache cannot be read, all its blocks are forgotten: %s", error)
+                names.clear()
+                continue
+            for event in batch.events:
                 _apply(event, names)
 
     def _check_number(self, number: int, names: BlockNames) -> None:
-        """Forgets all where events were lost: what is not known to be there is computed again, and no worse."""
-        if number != self._next_number:
+        """Forgets all where events were lost: what is not known to be there is computed again, and no worse. Those from
+        before it began to read are not missed: blocks that follow on theirs have no name here."""
+        if self._next_number is not None and number != self._next_number:
             log.warning("events %d to %d of vLLM's cache were lost", self._next_number, number - 1)
             names.clear()
         self._next_number = number + 1

@@ -26,6 +26,9 @@ class BlockNames:
     def num_blocks(self) -> int:
         return len(self._num_copies)
 
+    def __contains__(self, name: bytes) -> bool:
+        return name in self._num_copies
+
     def store(
         self, hashes: Sequence[object], *, parent: object | None, token_ids: Sequence[int], salt: str = ""
     ) -> None:

@@ -5,6 +5,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NoReturn, Protocol
 
+from vllm.config.kv_events import KVEventsConfig
 from vllm.engine.arg_utils import AsyncEngineArgs
 from vllm.utils.argparse_utils import FlexibleArgumentParser
 from vllm.v1.engine.async_llm import AsyncLLM
@@ -51,7 +52,7 @@ def start_vllm(order: LoadOrder, spec: ModelSpec, *, directory: Path, queue_poli
         InvalidArgumentError: vLLM does not know an argument of the order's own.
         Exception: vLLM's, where it cannot load the model so.
     """
-    feed = BlockFeed(directory)
+    feed = BlockFeed(f"ipc://{directory / 'events'}")
     arguments = _arguments(order, spec, feed=feed, queue_policy=queue_policy)
     iterations: list[_Iterations] = []
 
@@ -95,7 +96,7 @@ def _arguments(order: LoadOrder, spec: ModelSpec, *, feed: BlockFeed, queue_poli
         "num_gpu_blocks_override": num_blocks,
         "kv_cache_memory_bytes": num_blocks * order.block_size * spec.kv_bytes_per_token,
         "enable_prefix_caching": order.enable_prefix_cache,
-        "kv_events_config": feed.config,
+        "kv_events_config": KVEventsConfig(enable_kv_cache_events=True, publisher="zmq", endpoint=feed.endpoint),
         "worker_extension_cls": _TETHER,
         "scheduling_policy": "fcfs" if queue_policy is QueuePolicy.FCFS else "priority",
         "generation_config": "vllm",

@@ -1,4 +1,5 @@
-"""`python -m headway.worker.vllm_server URL MODEL DIRECTORY`: whether a server is there, and has the model."""
+"""`python -m headway.worker.vllm_server URL MODEL DIRECTORY [EVENTS]`: whether a server is there, has the model, and
+publishes the events of its cache there."""
 
 import asyncio
 import sys
@@ -7,9 +8,10 @@ from headway.core.errors import HeadwayError
 from headway.worker.vllm_server.server import check_serves, describe_server
 
 
-def main(url: str, model: str, directory: str) -> None:
+def main(url: str, model: str, directory: str, events: str = "") -> None:
     try:
-        check_serves(asyncio.run(describe_server(url, model=model)).served, directory=directory)
+        described = asyncio.run(describe_server(url, model=model, events=events))
+        check_serves(described.served, directory=directory)
     except HeadwayError as error:
         raise SystemExit(f"{error.message}\n{error.hint}") from None
 

@@ -8,8 +8,8 @@ from headway.engine.events import BlockEventLog
 
 
 class CacheMirror:
-    """Does as vLLM's cache does: full blocks stay until the room is needed, those that were not used for longest go
-    first, and of a sequence the last ones.
+    """Implements `ServerCache` where the server publishes nothing. It does as vLLM's cache does: full blocks stay until
+    the room is needed, those that were not used for longest go first, and of a sequence the last ones.
 
     It knows the blocks of one worker's requests. Where others send to the server too, some are gone that it still
     holds: their tokens are computed again, and no worse.
@@ -28,6 +28,12 @@ class CacheMirror:
     @property
     def num_blocks(self) -> int:
         return len(self._blocks)
+
+    def start(self) -> None:
+        """It sees what is stored."""
+
+    async def stop(self) -> None:
+        """Nothing runs."""
 
     def num_found(self, token_ids: Sequence[int], *, salt: str = "") -> int:
         """Leading tokens of a prompt that are there; its last one is always computed."""

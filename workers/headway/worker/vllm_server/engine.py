@@ -16,7 +16,9 @@ from headway.worker.serving_engine import EngineFacts
 from headway.worker.streamed_engine import EngineLostError, StreamedEngine
 from headway.worker.vllm_server.cache_mirror import CacheMirror
 from headway.worker.vllm_server.exposition import ServerLoad
+from headway.worker.vllm_server.published_cache import PublishedCache
 from headway.worker.vllm_server.server import ServerGoneError, VllmServer
+from headway.worker.vllm_server.server_cache import ServerCache
 from headway.worker.vllm_server.steps import SeenStep, Steps
 from headway.worker.vllm_server.wire import body_of, is_given_up, num_cached_tokens_of, output_of
 
@@ -30,17 +32,29 @@ class VllmServerEngine(StreamedEngine):
     """
 
     def __init__(
-        self, order: LoadOrder, spec: ModelSpec, *, server: VllmServer, served: ServerFacts, version: str
+        self,
+        order: LoadOrder,
+        spec: ModelSpec,
+        *,
+        server: VllmServer,
+        served: ServerFacts,
+        version: str,
+        events: str = "",
     ) -> None:
+        """`events` is where the server publishes those of its cache; empty: they are foretold."""
         facts = EngineFacts(kind=EngineKind.VLLM_SERVER, version=version, weight_bytes=spec.weight_bytes)
         super().__init__(order, spec, facts=facts)
         self._server = server
-        self._mirror = CacheMirror(
-            self.events,
-            num_blocks=order.num_blocks,
-            block_size=order.block_size,
-            is_caching=served.has_prefix_cache,
-        )
+        self._cache: ServerCache
+        if events:
+            self._cache = PublishedCache(self.events, endpoint=events, block_size=order.block_size)
+        else:
+            self._cache = CacheMirror(
+                self.events,
+                num_blocks=order.num_blocks,
+                block_size=order.block_size,
+                is_caching=served.has_prefix_cache,
+            )
         self._steps = Steps()
         self._load = ServerLoad()
         self._num_preempted = 0
@@ -50,9 +64,11 @@ class VllmServerEngine(StreamedEngine):
     async def stop(self) -> None:
         self._watch.cancel()
         self.cancel(list(self._books.live))
+        await self._cache.stop()
         await self._server.close()
 
     def _begin(self) -> None:
+        self._cache.start()
         self._watch = self._loop.create_task(self._watch_server(), name="vllm-server-watch")
 
     def _wake_up(self) -> None:
@@ -103,7 +119,7 @@ class VllmServerEngine(StreamedEngine):
                 output = output_of(request, choice)
                 if output.token_ids:
                     if len(tokens) == num_prompt_tokens:
-                        num_cached = self._mirror.num_found(tokens, salt=request.cache_salt)
+                        num_cached = self._cache.num_found(tokens, salt=request.cache_salt)
                     self._note(request, tokens, output, num_prompt_tokens, num_cached)
                     tokens += output.token_ids
                 if output.finish_reason is not None:
@@ -129,12 +145,12 @@ class VllmServerEngine(StreamedEngine):
         self._book(self._steps.note(request.request_id, len(output.token_ids), now_s=time.perf_counter()))
         if len(tokens) == num_prompt_tokens:
             self._steps.note_prompt(num_prompt_tokens, num_cached=num_cached)
-            self._mirror.store(tokens, salt=request.cache_salt)
+            self._cache.store(tokens, salt=request.cache_salt)
             self._num_queries += num_prompt_tokens
 
     def _end(self, request: GenerationRequest, tokens: list[int], last: SequenceOutput) -> None:
         """The last token of a sequence is not computed."""
-        self._mirror.store(tokens[:-1], salt=request.cache_salt)
+        self._cache.store(tokens[:-1], salt=request.cache_salt)
         self._num_hits += last.num_cached_tokens
         if len(self._books.live) == 1:
             self._book(self._steps.close())
@@ -162,4 +178,4 @@ class VllmServerEngine(StreamedEngine):
         self._num_queries = self._num_hits = self._num_preempted = 0
 
     def _stats(self) -> StepStats:
-        return self._books.stats(num_cached_blocks=self._mirror.num_blocks)
+        return self._books.stats(num_cached_blocks=self._cache.num_blocks)

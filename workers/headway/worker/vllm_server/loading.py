@@ -22,10 +22,12 @@ class VllmServerLoader:
 
     Args:
         served: by the server when the worker began.
+        events: where it publishes those of its cache; empty where it does not.
     """
 
-    def __init__(self, served: ServerFacts) -> None:
+    def __init__(self, served: ServerFacts, *, events: str = "") -> None:
         self._served = served
+        self._events = events
 
     def prepare(self, order: LoadOrder, *, call: LoadCall) -> Start:
         """See `Loader.prepare`.
@@ -41,7 +43,7 @@ class VllmServerLoader:
                 hint="Make a plan for the workers that are there.",
             )
         call.tell(0.0, f"asking {self._served.url}")
-        described = asyncio.run(describe_server(self._served.url, model=order.model))
+        described = asyncio.run(describe_server(self._served.url, model=order.model, events=self._events))
         served = described.served
         check_serves(served, directory=order.directory)
         for name, wanted, found in (
@@ -61,7 +63,12 @@ class VllmServerLoader:
 
         def start_model(owner: Owner, tracing: Tracing) -> LoadedModel:
             engine = VllmServerEngine(
-                order, spec, server=VllmServer(served.url), served=served, version=described.version
+                order,
+                spec,
+                server=VllmServer(served.url),
+                served=served,
+                version=described.version,
+                events=self._events,
             )
             return LoadedModel(order, engine=engine, owner=owner, tracing=tracing)
 

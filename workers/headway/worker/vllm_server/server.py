@@ -13,6 +13,7 @@ from headway.core.engine_server import API_KEY, ServerFacts
 from headway.core.errors import FailedPreconditionError, InvalidArgumentError, UnavailableError
 from headway.worker.vllm.environment import SUPPORTED_VERSION
 from headway.worker.vllm_server.exposition import ServerLoad, cache_facts, read_load
+from headway.worker.vllm_server.published_cache import check_publishes
 
 _GENERATE = "/inference/v1/generate"
 _FIELD = "--engine-url"
@@ -153,13 +154,16 @@ class VllmServer:
         return FailedPreconditionError(f"The vLLM server at {self.url} {words}.", hint=hint, field=_FIELD)
 
 
-async def describe_server(url: str, *, model: str) -> Described:
-    """See `VllmServer.describe`."""
+async def describe_server(url: str, *, model: str, events: str = "") -> Described:
+    """See `VllmServer.describe`; FailedPreconditionError also where events should be published, and are not."""
     server = VllmServer(url)
     try:
-        return await server.describe(model)
+        described = await server.describe(model)
     finally:
         await server.close()
+    if events:
+        await check_publishes(events)
+    return described
 
 
 def check_serves(served: ServerFacts, *, directory: str) -> None:
