@@ -19,7 +19,7 @@ UV_RUN := $(if $(findstring $(BUILD)/uv,$(UV)),PYTHONPATH=$(BUILD)/uv $(UV),$(UV
 # nvcc from $CUDA_HOME or the PATH, or fetched into build/cuda.
 export CUDA_HOME ?= $(if $(shell command -v nvcc),,$(abspath $(BUILD)/cuda/nvidia/cu13))
 
-.PHONY: help install lock vllm test-vllm demo dashboards chart test test-chart test-cluster test-flaky test-kernels cuda lint audit fuzz chaos full-disk format clean soak bench-serve bench-vllm bench-overhead bench-admission \
+.PHONY: help install lock vllm test-vllm demo dashboards chart test test-chart test-cluster container-packages image test-flaky test-kernels cuda lint audit fuzz chaos full-disk format clean soak bench-serve bench-vllm bench-overhead bench-admission \
   bench-encoders bench-sharing bench-waste bench-ablation bench-steps bench-prefix bench-parallel bench-parallel-figures \
   bench-parallel-measured bench-fabric bench-profile bench-captures bench-migration bench-reliability bench-disaggregation bench-alpaserve \
   bench-alpaserve-generated bench-alpaserve-mixed bench-alpaserve-figures bench-alpaserve-fidelity demo-alpaserve \
@@ -164,6 +164,36 @@ $(ETCD) $(KUBERNETES): | go
 	@mkdir -p $(PROGRAMS)
 	@cd tests/cluster/programs/$(PROGRAM) && CGO_ENABLED=0 timeout 1800 go build -mod=readonly -o $@.new -ldflags "-s -w $(LINKED_WITH)" .
 	@mv $@.new $@
+
+# Images, built from their Dockerfiles without Docker, and without pulling: Debian's packages take the place of the base.
+IMAGES := $(abspath $(BUILD))/images
+PYTHON_BASE := $(PROGRAMS)/python3.11-bookworm.tar
+BUILD_IMAGE := HEADWAY_IMAGE_STORE=$(IMAGES)/store deploy/images/archive.sh
+
+$(PYTHON_BASE):
+	@echo "Unpacking Debian's Python into $(notdir $@) (minutes, once) ..."
+	@mkdir -p $(PROGRAMS)
+	@mmdebstrap --quiet --variant=minbase --include=python3,python3-pip,ca-certificates bookworm $@.new.tar && mv $@.new.tar $@
+
+$(IMAGES)/.base: $(PYTHON_BASE) deploy/images/base/Dockerfile deploy/images/archive.sh
+	@$(BUILD_IMAGE) localhost/python:3.11-bookworm deploy/images/base/Dockerfile $(PROGRAMS)
+	@touch $@
+
+VERSION = $(shell sed -n 's/^version = "\(.*\)"/\1/p' pyproject.toml)
+# Its tag is the chart's version, which is what pods ask for.
+IMAGE_SOURCES = $(shell git ls-files services workers kernels proto deploy/images deploy/sbom.py pyproject.toml requirements.lock)
+$(IMAGES)/headway.tar: $(IMAGES)/.base $(IMAGE_SOURCES)
+	@echo "Building the image of deploy/images/headway.Dockerfile (minutes the first time) ..."
+	@$(BUILD_IMAGE) docker.io/library/headway:$(VERSION) deploy/images/headway.Dockerfile . $@ --build-arg PYTHON=localhost/python:3.11-bookworm
+
+image: ## The slim image, built from its Dockerfile without Docker: build/images/headway.tar; as root
+	@type buildah mmdebstrap >/dev/null 2>&1 || { echo "make: images are built with buildah and mmdebstrap: make container-packages"; exit 1; }
+	@$(MAKE) $(IMAGES)/headway.tar
+	@echo "The image docker.io/library/headway:$(VERSION) is in $(IMAGES)/headway.tar: docker load, ctr images import"
+
+container-packages: ## Install what builds images, Debian's packages, system-wide; as root
+	@apt-get install --yes --no-install-recommends $(CONTAINER_PACKAGES) || { apt-get update && apt-get install --yes --no-install-recommends $(CONTAINER_PACKAGES); }
+CONTAINER_PACKAGES := buildah mmdebstrap
 
 $(BUILD)/cluster/.installed: requirements-cluster.lock | $(UV)
 	@mkdir -p $(BUILD)/cluster/schemas

@@ -17,6 +17,7 @@ RUN uv venv --python "$(command -v python3)" .venv \
  && CUDA_HOME="$PWD/build/cuda/nvidia/cu13" PYTHONPATH=services:workers:kernels:proto/gen \
     .venv/bin/python -m headway.kernels.cuda.build \
  && mv .venv /opt/headway \
+ && python3 deploy/sbom.py /tmp/worker.lock > /opt/headway/sbom.json \
  && cp -r proto/gen/headway services/headway workers/headway kernels/headway /opt/headway/lib/python3.11/site-packages/ \
  && sed -i '1s|^#!.*/python[0-9.]*$|#!/opt/headway/bin/python|' /opt/headway/bin/* \
  && printf '#!/opt/headway/bin/python\nfrom headway.cli.__main__ import main\nmain()\n' > /opt/headway/bin/headway \
@@ -26,7 +27,8 @@ FROM ${PYTHON}
 LABEL org.opencontainers.image.title="headway-worker" \
       org.opencontainers.image.description="Headway's workers, on the CPU and on CUDA" \
       org.opencontainers.image.licenses="Apache-2.0" \
-      org.opencontainers.image.version="0.1.0"
+      org.opencontainers.image.version="0.1.0" \
+      dev.headway.sbom="/opt/headway/sbom.json"
 RUN useradd --uid 10001 --no-create-home --home-dir /tmp headway && install --directory --owner 10001 --mode 0700 /state
 COPY --from=build /opt/headway /opt/headway
 ENV PATH=/opt/headway/bin:$PATH HOME=/tmp NUMBA_CACHE_DIR=/tmp/numba

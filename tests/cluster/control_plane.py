@@ -1,14 +1,13 @@
-"""Kubernetes on this machine: etcd, the API server, the controllers and the scheduler, and kwok in place of nodes.
+"""Kubernetes on this machine: etcd, the API server, the controllers and the scheduler; nodes are kwok's, or real.
 
-Roles are enforced, accounts have tokens, what is owned ends with its owner; pods have a node, are ready, run nothing.
+Roles are enforced, accounts have tokens, what is owned ends with its owner; pods on kwok's nodes are ready at once, and
+run nothing.
 """
 
 import json
 import os
 import subprocess
-import time
 from collections.abc import Callable, Mapping
-from contextlib import suppress
 from pathlib import Path
 from typing import Any, Self
 
@@ -18,8 +17,10 @@ from cryptography.hazmat.primitives.asymmetric import ec
 
 from headway.cli.ports import take_port
 from tests.cluster.audit import TESTS, Audit
+from tests.cluster.processes import Processes
 
 HERE = Path(__file__).parent
+_LOOPBACK = "127.0.0.1"
 _ADMIN = "a-token-of-the-tests"
 _TOKEN_S = 3600
 _QUICKLY = ("--kube-api-qps=500", "--kube-api-burst=1000")
@@ -28,23 +29,24 @@ _QUICKLY = ("--kube-api-qps=500", "--kube-api-burst=1000")
 class ControlPlane:
     """Runs all of it; use it as a context.
 
+    Nodes are pretended by kwok where the API server listens on loopback; real ones reach it at another address.
+
     Attributes:
         address: host and port of the API server, as pods are told them.
         audit: what accounts of pods have asked it.
         kubeconfig: of one who may do everything, as JSON.
     """
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, host: str = _LOOPBACK) -> None:
         self._directory = directory
-        self._etcd_port, self._etcd_peers_port, port = (take_port("127.0.0.1", 0, option="--port") for _ in range(3))
-        self.address = ("127.0.0.1", port)
+        self._etcd_port, self._etcd_peers_port, port = (take_port(_LOOPBACK, 0, option="--port") for _ in range(3))
+        self.address = (host, port)
         self.audit = Audit(directory / "audit.log")
         self._certificate = directory / "certificates/apiserver.crt"  # the API server makes it
         self.kubeconfig = directory / "kubeconfig"
-        self._environment = {"PATH": os.environ["PATH"], "HOME": str(directory)}
-        self._running: dict[str, subprocess.Popen[bytes]] = {}
+        self._processes = Processes(directory, {"PATH": os.environ["PATH"], "HOME": str(directory)})
         self._client = httpx.Client(
-            base_url=f"https://127.0.0.1:{port}",
+            base_url=f"https://{host}:{port}",
             headers={"user-agent": TESTS},
             verify=False,  # the certificate is not there yet
             timeout=30,
@@ -53,7 +55,7 @@ class ControlPlane:
     def __enter__(self) -> Self:
         try:
             self._write_secrets()
-            self._spawn(
+            self._processes.spawn(
                 "etcd",
                 os.environ["HEADWAY_ETCD"],
                 f"--data-dir={self._directory / 'etcd'}",
@@ -71,18 +73,16 @@ class ControlPlane:
 
     def __exit__(self, *_: object) -> None:
         self._client.close()
-        for process in reversed(self._running.values()):
-            process.kill()
-            process.wait()
+        self._processes.__exit__()
 
     def start_api_server(self) -> None:
         """Returns when it answers."""
-        self._spawn(
+        self._processes.spawn(
             "kube-apiserver",
             *(os.environ["HEADWAY_KUBERNETES"], "kube-apiserver"),
             f"--etcd-servers=http://127.0.0.1:{self._etcd_port}",
             f"--secure-port={self.address[1]}",
-            "--bind-address=127.0.0.1",
+            f"--bind-address={self.address[0]}",
             f"--cert-dir={self._certificate.parent}",
             "--authorization-mode=RBAC",
             f"--token-auth-file={self._directory / 'tokens.csv'}",
@@ -90,16 +90,16 @@ class ControlPlane:
             f"--service-account-key-file={self._directory / 'accounts.key'}",
             f"--service-account-signing-key-file={self._directory / 'accounts.key'}",
             "--service-cluster-ip-range=10.96.0.0/16",
-            "--endpoint-reconciler-type=none",
+            # The Service of the API server has no loopback address.
+            f"--endpoint-reconciler-type={'none' if self._is_pretended else 'lease'}",
+            "--kubelet-preferred-address-types=InternalIP",
             f"--audit-policy-file={HERE / 'audit_policy.yaml'}",
             f"--audit-log-path={self.audit.path}",
         )
         self.wait(lambda: self.call("GET", "/readyz").status_code == httpx.codes.OK, "the API server is ready")
 
     def kill_api_server(self) -> None:
-        process = self._running.pop("kube-apiserver")
-        process.kill()
-        process.wait()
+        self._processes.kill("kube-apiserver")
 
     def call(
         self, method: str, path: str, body: Any = None, *, kind: str = "application/json", token: str = _ADMIN
@@ -124,10 +124,10 @@ class ControlPlane:
     def kubectl(self, *arguments: str, given: str = "") -> "subprocess.CompletedProcess[str]":
         """Runs kubectl with something as its standard input."""
         program = (os.environ["HEADWAY_KUBERNETES"], "kubectl", f"--kubeconfig={self.kubeconfig}")
-        return self._run(*program, *arguments, given=given)
+        return self._processes.run(*program, *arguments, given=given)
 
     def helm(self, *arguments: str) -> "subprocess.CompletedProcess[str]":
-        return self._run(os.environ["HEADWAY_HELM"], f"--kubeconfig={self.kubeconfig}", *arguments)
+        return self._processes.run(os.environ["HEADWAY_HELM"], f"--kubeconfig={self.kubeconfig}", *arguments)
 
     def token(self, namespace: str, account: str) -> str:
         """As a kubelet gets one for a pod of the account."""
@@ -160,15 +160,11 @@ class ControlPlane:
 
     def wait(self, is_so: Callable[[], bool], what: str) -> None:
         """Until it is so; calls that the server does not answer meanwhile do not count."""
-        deadline_s = time.monotonic() + 120
-        while time.monotonic() < deadline_s:
-            with suppress(httpx.HTTPError):
-                if is_so():
-                    return
-            ended = [name for name, process in self._running.items() if process.poll() is not None]
-            assert not ended, f"{ended} ended: {self._end_of_log(ended[0])}"
-            time.sleep(0.2)
-        raise AssertionError(f"{what}: not within 120 s; logs are in {self._directory}")
+        self._processes.wait(is_so, what)
+
+    @property
+    def _is_pretended(self) -> bool:
+        return self.address[0] == _LOOPBACK
 
     def _write_secrets(self) -> None:
         key = ec.generate_private_key(ec.SECP256R1()).private_bytes(
@@ -176,7 +172,8 @@ class ControlPlane:
         )
         (self._directory / "accounts.key").write_bytes(key)
         (self._directory / "tokens.csv").write_text(f'{_ADMIN},admin,1,"system:masters"\n')
-        cluster = {"server": f"https://127.0.0.1:{self.address[1]}", "certificate-authority": str(self._certificate)}
+        host, port = self.address
+        cluster = {"server": f"https://{host}:{port}", "certificate-authority": str(self._certificate)}
         config = {
             "apiVersion": "v1",
             "kind": "Config",
@@ -191,33 +188,20 @@ class ControlPlane:
     def _start_others(self) -> None:
         kubernetes = os.environ["HEADWAY_KUBERNETES"]
         asked = (f"--kubeconfig={self.kubeconfig}", "--leader-elect=false", "--secure-port=0", *_QUICKLY)
-        self._spawn(
+        self._processes.spawn(
             "kube-controller-manager",
             *(kubernetes, "kube-controller-manager", *asked),
             f"--service-account-private-key-file={self._directory / 'accounts.key'}",
             f"--root-ca-file={self._certificate}",
         )
-        self._spawn("kube-scheduler", kubernetes, "kube-scheduler", *asked)
-        self._spawn(
-            "kwok",
-            os.environ["HEADWAY_KWOK"],
-            f"--kubeconfig={self.kubeconfig}",
-            f"--config={HERE / 'stages.yaml'}",
-            "--manage-all-nodes=true",
-            "--node-lease-duration-seconds=40",
-            "--cidr=10.64.0.1/16",
-        )
-
-    def _run(self, *command: str, given: str = "") -> "subprocess.CompletedProcess[str]":
-        return subprocess.run(
-            command, input=given, env=self._environment, capture_output=True, text=True, check=False, timeout=240
-        )
-
-    def _spawn(self, name: str, *command: str) -> None:
-        with (self._directory / f"{name}.log").open("ab") as log:
-            self._running[name] = subprocess.Popen(
-                command, stdout=log, stderr=log, cwd=self._directory, env=self._environment
+        self._processes.spawn("kube-scheduler", kubernetes, "kube-scheduler", *asked)
+        if self._is_pretended:
+            self._processes.spawn(
+                "kwok",
+                os.environ["HEADWAY_KWOK"],
+                f"--kubeconfig={self.kubeconfig}",
+                f"--config={HERE / 'stages.yaml'}",
+                "--manage-all-nodes=true",
+                "--node-lease-duration-seconds=40",
+                "--cidr=10.64.0.1/16",
             )
-
-    def _end_of_log(self, name: str) -> str:
-        return (self._directory / f"{name}.log").read_text(errors="replace")[-2000:]

@@ -64,6 +64,13 @@ def test_images_run_as_nobody_in_particular_with_the_charts_user(path: Path) -> 
 
 
 @pytest.mark.parametrize("path", DOCKERFILES, ids=lambda path: path.stem)
+def test_images_say_where_their_bill_of_materials_is(path: Path) -> None:
+    text = path.read_text()
+    [label] = re.findall(r'dev\.headway\.sbom="(.+)"', text)
+    assert f"sbom.py /tmp/{'worker' if 'worker' in path.name else 'services'}.lock > {label}" in text
+
+
+@pytest.mark.parametrize("path", DOCKERFILES, ids=lambda path: path.stem)
 def test_what_images_copy_is_there(path: Path) -> None:
     copied = re.findall(r"^COPY (?!--from)(.+) \S+$", path.read_text(), flags=re.MULTILINE)
     assert copied
