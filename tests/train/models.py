@@ -4,7 +4,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-VOCABULARY, HIDDEN, SEQ, NUM_BLOCKS = 29, 16, 6, 4
+VOCABULARY, HIDDEN, SEQ, NUM_BLOCKS = 29, 16, 6, 2
 FEATURES, ENTRIES, BAG = 12, 23, 3
 
 
@@ -77,10 +77,12 @@ def inputs(model: nn.Module, count: int, *, seed: int = 0, padded: bool = False)
 
 
 def gpt_stage(module: str, num_stages: int) -> int:
-    """The stage of a GPT's module, where blocks are spread evenly."""
+    """The stage of a GPT's module, where embeddings, blocks and what is behind them are spread evenly."""
     if module.startswith("blocks."):
-        return int(module.split(".")[1]) * num_stages // NUM_BLOCKS
-    return 0 if module in ("tokens", "positions", "dropout") else num_stages - 1
+        place = int(module.split(".")[1]) + 1
+    else:
+        place = 0 if module in ("tokens", "positions", "dropout") else NUM_BLOCKS + 1
+    return place * num_stages // (NUM_BLOCKS + 2)
 
 
 def branch_stage(module: str) -> int:
