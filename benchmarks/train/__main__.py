@@ -1,4 +1,4 @@
-"""`make bench-train`: in four parts, each a command of its own where time is short."""
+"""`make bench-train`: in parts, each a command of its own where time is short."""
 
 import json
 from collections.abc import Callable
@@ -14,9 +14,15 @@ from rich.table import Table
 
 from benchmarks.serve.report import RESULTS_DIR, write_result
 from benchmarks.train.computing import Trained, on_cores, rank_correlation, train_execution
+from benchmarks.train.costs import restart_s, split_costs, tracing_costs
 from benchmarks.train.gpt import Size, capture
+from benchmarks.train.memory import held_row
+from benchmarks.train.operators import OperatorTimes, part_programs
 from benchmarks.train.peers import torch_pipeline
+from benchmarks.train.published import case_study
 from benchmarks.train.sleeping import sleeping_rows
+from headway.core.execution.simulator import ExecutionTimes, simulate
+from headway.core.units import format_bytes
 
 _SIZE = Size(hidden=256)
 _SMALL = Size(hidden=192, seq=32)
@@ -44,6 +50,9 @@ class Part(StrEnum):
     """What is measured."""
 
     SLEEPING = "sleeping"
+    PUBLISHED = "published"
+    COSTS = "costs"
+    MEMORY = "memory"
     PIPELINE = "pipeline"
     PEERS = "peers"
     PREDICTION = "prediction"
@@ -57,9 +66,13 @@ def main(
     out: Annotated[Path, typer.Option(help="Where to write the result; other parts in it stay.")] = RESULTS_DIR
     / "train.json",
 ) -> None:
-    """Measure actions, sleeping ranks, pipelines of two workers beside one worker and torch's, and predictions."""
+    """Measure actions, sleeping ranks, splitting, tracing, restarts, memory, pipelines of two workers beside one worker
+    and torch's, and predictions."""
     parts: dict[Part, Callable[[], dict[str, Any]]] = {
         Part.SLEEPING: lambda: _sleeping(stage_s, steps),
+        Part.PUBLISHED: lambda: _published(stage_s, steps),
+        Part.COSTS: lambda: _costs(steps),
+        Part.MEMORY: _memory,
         Part.PIPELINE: lambda: _pipeline(steps),
         Part.PEERS: lambda: _peers(steps),
         Part.PREDICTION: lambda: _prediction(steps),
@@ -73,7 +86,17 @@ def main(
 
 def _sleeping(stage_s: float, steps: int) -> dict[str, Any]:
     rows = sleeping_rows(stage_s, steps)
-    table = Table("ranks", "", "iteration", "least", "simulated", "error of the least", "CPU an action")
+    table = Table(
+        "ranks",
+        "",
+        "iteration",
+        "least",
+        "simulated",
+        "error of the least",
+        "CPU an action",
+        "of the iteration",
+        "wait over theory",
+    )
     for row in rows:
         table.add_row(
             str(row.num_ranks),
@@ -83,9 +106,61 @@ def _sleeping(stage_s: float, steps: int) -> dict[str, Any]:
             f"{row.simulated_s:.3f} s",
             f"{row.error:+.1%}",
             f"{row.action_us:.0f} us",
+            f"{row.overhead:.1%}",
+            f"{row.wait_over_theory:+.1%}" if row.stage_s else "",
         )
     console.print(table)
     return {"rows": [{**asdict(row), "error": row.error} for row in rows]}
+
+
+def _published(stage_s: float, steps: int) -> dict[str, Any]:
+    study = case_study(stage_s, steps)
+    console.print(
+        f"GraphPipe's case study: a chain takes {study.ratio:.3f} times as long as branches, (N + 7) / (N + 3) is "
+        f"{study.wanted:.3f}: {study.error:+.1%}"
+    )
+    return {"case_study": {**asdict(study), "ratio": study.ratio, "error": study.error}}
+
+
+def _costs(steps: int) -> dict[str, Any]:
+    step = capture(_SMALL, (4,))
+    splitting, tracing = split_costs(step, steps), tracing_costs(_SMALL)
+    again_s = restart_s(step, step.execution((4,), batch=_BATCH, micro_batch=4))
+    console.print(f"F + I + W over F + B, CPU time: {splitting.ratio:.3f}")
+    console.print(
+        f"four stages: traced and compiled in {tracing.traced_s:.2f} s ({tracing.traced_cpu_s:.2f} s of CPU), from the "
+        f"run's directory in {tracing.kept_s:.2f} s ({tracing.kept_cpu_s:.2f} s of CPU)"
+    )
+    console.print(f"from a kill to the next step's end: {again_s:.2f} s")
+    return {
+        "size": asdict(_SMALL),
+        "splitting": {**asdict(splitting), "ratio": splitting.ratio},
+        "tracing": asdict(tracing),
+        "restart_s": again_s,
+    }
+
+
+def _memory() -> dict[str, Any]:
+    """1F1B beside torch's, and what is certified of others."""
+    step = capture(_SMALL, (4,))
+    rows = []
+    table = Table("order", "held by rank 0", "by rank 1", "of what was certified")
+    for method, recomputes in (("1f1b", False), ("gpipe", False), ("1f1b", True)):
+        execution = step.execution((4,), batch=_BATCH, micro_batch=4, method=method, recomputes=recomputes)
+        rows.append(held_row(step, execution, method=method, recomputes=recomputes))
+        table.add_row(
+            f"{method}{', recomputing' if recomputes else ''}",
+            *map(format_bytes, rows[-1].held_bytes),
+            ", ".join(f"{share:.0%}" for share in rows[-1].shares),
+        )
+    theirs = torch_pipeline(step.model, _SMALL, batch=_BATCH, micro_batch=4, steps=2, counts_memory=True).held_bytes
+    table.add_row("torch's 1F1B", *map(format_bytes, theirs), "")
+    console.print(table)
+    return {
+        "size": asdict(_SMALL),
+        "rows": [{**asdict(row), "shares": row.shares} for row in rows],
+        "torch_held_bytes": theirs,
+    }
 
 
 def _pipeline(steps: int) -> dict[str, Any]:
@@ -129,16 +204,19 @@ def _peers(steps: int) -> dict[str, Any]:
 
 def _prediction(steps: int) -> dict[str, Any]:
     step = capture(_SMALL, (2, 4, 8, 16))
-    table = Table("stages begin at", "micro-batch", "order", "predicted", "measured", "error")
-    rows = []
+    table = Table("stages begin at", "micro-batch", "order", "predicted", "from operators", "measured", "error")
+    rows, times = [], OperatorTimes()
     for cuts, micro_batch, method, recomputes in _PLANS:
         execution = step.execution(cuts, batch=_BATCH, micro_batch=micro_batch, method=method, recomputes=recomputes)
+        profiled = tuple(times.of_operators(program) for program in part_programs(execution, step.programs))
+        profiled_s = simulate(execution, ExecutionTimes(parts=profiled)).iteration_s
         found = train_execution(step, execution, steps=steps)
         error = found.predicted_s / found.seconds - 1
         rows.append(
             {
                 "cuts": cuts, "micro_batch": micro_batch, "method": method, "recomputes": recomputes,
                 "predicted_s": found.predicted_s, "seconds": found.seconds, "least_s": found.least_s, "error": error,
+                "profiled_s": profiled_s, "profiled_error": profiled_s / found.seconds - 1,
             }
         )  # fmt: skip
         order = f"{method}, recomputing" if recomputes else method
@@ -147,15 +225,22 @@ def _prediction(steps: int) -> dict[str, Any]:
             str(micro_batch),
             order,
             f"{found.predicted_s:.3f} s",
+            f"{profiled_s:.3f} s",
             f"{found.seconds:.3f} s",
             f"{error:+.1%}",
         )
     predicted, measured = ([float(str(row[key])) for row in rows] for key in ("predicted_s", "seconds"))
     correlation = rank_correlation(predicted, measured)
-    error = median(abs(float(str(row["error"]))) for row in rows)
+    error, profiled_error = (median(abs(float(str(row[key]))) for row in rows) for key in ("error", "profiled_error"))
     console.print(table)
-    console.print(f"rank correlation {correlation:.2f}, median error {error:.1%}")
-    return {"size": asdict(_SMALL), "rows": rows, "rank_correlation": correlation, "median_error": error}
+    console.print(f"rank correlation {correlation:.2f}, median error {error:.1%}; from operators {profiled_error:.1%}")
+    return {
+        "size": asdict(_SMALL),
+        "rows": rows,
+        "rank_correlation": correlation,
+        "median_error": error,
+        "median_error_from_operators": profiled_error,
+    }
 
 
 if __name__ == "__main__":

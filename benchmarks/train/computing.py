@@ -4,7 +4,7 @@ import json
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import median
 from tempfile import TemporaryDirectory
@@ -38,23 +38,8 @@ class Trained:
 def train_execution(step: Captured, execution: Execution, *, steps: int) -> Trained:
     """Trains a plan on random data; the first iteration does not count."""
     with TemporaryDirectory() as text:
-        directory = Path(text)
-        state = {name: parameter.detach().clone() for name, parameter in step.model.named_parameters()}
-        save_file(state, directory / INITIAL_FILE)
-        job = TrainingJob(
-            model="gpt",
-            data=DataSettings(synthetic=True),
-            batch=execution.batch,
-            steps=steps,
-            workers=len(execution.ranks),
-            optimizer=OptimizerSettings(name="sgd", rate=0.01),
-            restarts=0,
-            trace_every=0,
-        )
-        programs = {str(count): program for count, program in step.programs.items()}
-        run = TrainingRun(job=job, execution=execution, programs=programs)
-        (directory / RUN_FILE).write_text(json.dumps(to_document(run)))
-        reports = list(train(read_setup(directory), started=lambda _: None, restarted=lambda _: None))
+        setup = read_setup(write_run(Path(text), step, execution, steps=steps))
+        reports = list(train(setup, started=lambda _: None, restarted=lambda _: None))
     seconds = [report.seconds for report in reports[1:]]
     return Trained(
         seconds=median(seconds),
@@ -63,6 +48,30 @@ def train_execution(step: Captured, execution: Execution, *, steps: int) -> Trai
         losses=tuple(report.loss for report in reports),
         bubble=median(report.bubble for report in reports[1:]),
     )
+
+
+def write_run(directory: Path, step: Captured, execution: Execution, *, steps: int, **changes: object) -> Path:
+    """Writes a run on random data from the model's weights, and gives its directory.
+
+    Args:
+        changes: of the job.
+    """
+    state = {name: parameter.detach().clone() for name, parameter in step.model.named_parameters()}
+    save_file(state, directory / INITIAL_FILE)
+    job = TrainingJob(
+        model="gpt",
+        data=DataSettings(synthetic=True),
+        batch=execution.batch,
+        steps=steps,
+        workers=len(execution.ranks),
+        optimizer=OptimizerSettings(name="sgd", rate=0.01),
+        restarts=0,
+        trace_every=0,
+    )
+    programs = {str(count): program for count, program in step.programs.items()}
+    run = TrainingRun(job=replace(job, **changes), execution=execution, programs=programs)  # type: ignore[arg-type]
+    (directory / RUN_FILE).write_text(json.dumps(to_document(run)))
+    return directory
 
 
 @contextmanager

@@ -101,7 +101,7 @@ class Captured:
         Args:
             cuts: the first layer of each stage but the first.
         """
-        stages = self._stages(cuts, micro_batch, recomputes=recomputes)
+        stages = self.stages(cuts, micro_batch, recomputes=recomputes)
         successors = [(number + 1,) if number + 1 < len(stages) else () for number in range(len(stages))]
         orders = stage_orders(method, stages, successors, batch=batch)
         used = {micro_batch: self.programs[micro_batch]}
@@ -109,8 +109,14 @@ class Captured:
         assert certify(found).faults == ()
         return found
 
-    def _stages(self, cuts: Sequence[int], micro_batch: int, *, recomputes: bool) -> list[StageSpec]:
-        """What is in no layer goes with what it reads."""
+    def stages(
+        self, cuts: Sequence[int], micro_batch: int, *, recomputes: bool, ranks: Sequence[int] | None = None
+    ) -> list[StageSpec]:
+        """What is in no layer goes with what it reads.
+
+        Args:
+            ranks: of each stage; None for one of its own.
+        """
         place: dict[str, int] = {}
         maker = {name: op.name for op in self.graph.operators for name in op.outputs}
         for op in self.graph.operators:
@@ -126,7 +132,7 @@ class Captured:
                 backward=tuple(
                     op.name for op in self.graph.operators if op.is_backward and place[op.forward] == number
                 ),
-                ranks=(number,),
+                ranks=(number if ranks is None else ranks[number],),
                 micro_batch=micro_batch,
                 recomputes=recomputes,
             )

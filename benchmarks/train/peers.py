@@ -12,6 +12,7 @@ import torch
 import torch.distributed as dist
 
 from benchmarks.train.gpt import Gpt, Part, Size, loss_of
+from benchmarks.train.memory import held_bytes
 from headway.core.program import Value
 from headway.train.data import SyntheticData
 
@@ -22,37 +23,61 @@ _NUM_RANKS = 2
 class PeerRun:
     """Attributes:
     peak_bytes: of each process, over all that it did.
+    held_bytes: that torch's allocator gave each process at its peak; 0 where that was not counted.
     """
 
     seconds: float
     least_s: float
     losses: tuple[float, ...]
     peak_bytes: tuple[int, ...]
+    held_bytes: tuple[int, ...]
 
 
-def torch_pipeline(model: Gpt, size: Size, *, batch: int, micro_batch: int, steps: int) -> PeerRun:
-    """Trains with plain SGD from the model's weights on the data of the same steps."""
+def torch_pipeline(
+    model: Gpt, size: Size, *, batch: int, micro_batch: int, steps: int, counts_memory: bool = False
+) -> PeerRun:
+    """Trains with plain SGD from the model's weights on the data of the same steps.
+
+    Args:
+        counts_memory: whether it is counted what is held, which takes time.
+    """
     spawn = multiprocessing.get_context("spawn")  # autograd's threads do not survive a fork
     with tempfile.TemporaryDirectory() as directory:
         pipes = []
         for rank in range(_NUM_RANKS):
             ours, theirs = spawn.Pipe(duplex=False)
             arguments = (model, size, batch, micro_batch, steps, rank, f"{directory}/store", theirs)
-            spawn.Process(target=_rank, args=arguments).start()
+            spawn.Process(target=_counted if counts_memory else _timed, args=arguments).start()
             pipes.append(ours)
         told = [pipe.recv() for pipe in pipes]
-    walls = [max(each) for each in zip(*(walls for walls, _, _ in told), strict=True)][1:]
+    walls = [max(each) for each in zip(*(walls for walls, *_ in told), strict=True)][1:]
     return PeerRun(
         seconds=median(walls),
         least_s=min(walls),
         losses=tuple(told[-1][1]),
-        peak_bytes=tuple(peak for _, _, peak in told),
+        peak_bytes=tuple(peak for _, _, peak, _ in told),
+        held_bytes=tuple(held for _, _, _, held in told),
     )
 
 
-def _rank(
+def _counted(
     model: Gpt, size: Size, batch: int, micro_batch: int, steps: int, rank: int, store: str, pipe: Connection
 ) -> None:
+    with held_bytes() as held:
+        told = _rank(model, size, batch, micro_batch, steps, rank, store)
+    pipe.send((*told, held()))
+
+
+def _timed(
+    model: Gpt, size: Size, batch: int, micro_batch: int, steps: int, rank: int, store: str, pipe: Connection
+) -> None:
+    pipe.send((*_rank(model, size, batch, micro_batch, steps, rank, store), 0))
+
+
+def _rank(
+    model: Gpt, size: Size, batch: int, micro_batch: int, steps: int, rank: int, store: str
+) -> tuple[list[float], list[float], int]:
+    """Seconds and losses of the steps, and the process's largest size."""
     from torch.distributed.pipelining import PipelineStage, Schedule1F1B
 
     torch.set_num_threads(1)
@@ -82,8 +107,8 @@ def _rank(
         optimizer.step()
         walls.append(time.monotonic() - began_s)
         means.append(torch.stack(losses).mean().item() if losses else 0.0)
-    pipe.send((walls, means, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024))
     dist.destroy_process_group()
+    return walls, means, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 
 
 def _whole_name(name: str, first: int) -> str:

@@ -3,10 +3,12 @@
 import copy
 import json
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 import torch
+import torch.distributed as dist
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
@@ -21,6 +23,8 @@ from headway.core.training_run import INITIAL_FILE, RUN_FILE, TrainingRun
 from headway.profiler.capture.graph import build_graph
 from headway.profiler.capture.program import build_program
 from headway.profiler.capture.trace import trace
+from headway.train.setup import read_setup
+from headway.train.trainer import Trainer
 from tests.train.models import inputs
 
 NUM_STEPS, BATCH = 20, 8
@@ -107,6 +111,19 @@ def write_run(
     run = TrainingRun(job=replace(job, **changes), execution=execution, programs=programs)  # type: ignore[arg-type]
     (directory / RUN_FILE).write_text(json.dumps(to_document(run)))
     return directory
+
+
+def train_in_threads(directory: Path) -> list[float]:
+    """The losses of a run that is trained by a thread a rank, with messages between them as between processes."""
+    setup, store = read_setup(directory), dist.HashStore()
+
+    def losses(rank: int) -> list[float]:
+        return [report.loss for report in Trainer(setup, rank, store=store, should_stop=lambda: False).run()]
+
+    ranks = range(len(setup.execution.ranks))
+    with ThreadPoolExecutor(len(ranks)) as pool:
+        first, *_ = pool.map(losses, ranks)
+    return first
 
 
 def train_alone(

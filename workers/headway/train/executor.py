@@ -124,21 +124,19 @@ class Executor:
         stage = self._execution.stages[part.stage]
         cut = self._cuts[part.stage].parts[action.part]
         names = self._cuts[part.stage].names
-        sources: list[Callable[[], torch.Tensor]] = []
-        waits: list[tuple[int, str]] = []
-        for number in cut.cut.reads:
+        given: list[torch.Tensor | None] = [None] * len(cut.cut.reads)
+        sources: list[tuple[int, Callable[[], torch.Tensor]]] = []
+        reads: list[tuple[int, int, str]] = []
+        for place, number in enumerate(cut.cut.reads):
             if number in self._execution.seeds:
-                place = self._execution.seeds.index(number)
-                sources.append(partial(self._share, place, action.first))
+                sources.append((place, partial(self._share, self._execution.seeds.index(number), action.first)))
             elif number < len(names) and names[number] in self._state:
-                sources.append(partial(self._state.__getitem__, names[number]))
+                given[place] = self._state[names[number]]
             elif number < len(names):
-                sources.append(partial(self._fed, names[number], action.first, action.count))
+                sources.append((place, partial(self._fed, names[number], action.first, action.count)))
             else:
                 slot = stage.slot(self._values[number], self._rank, action.first, action.count)
-                at = self._number(slot)
-                sources.append(partial(self._slots.__getitem__, at))  # type: ignore[arg-type]
-                waits.append((at, f"{self._values[number].name}, {slot}"))
+                reads.append((place, self._number(slot), f"{self._values[number].name}, {slot}"))
         made = [stage.slot(self._values[v], self._rank, action.first, action.count) for v in part.writes]
         writes = [self._number(slot) for slot in made]
         losses = [
@@ -148,29 +146,44 @@ class Executor:
         ]
         seed = self._seed * _SEEDS + action.first + self._execution.batch * (part.stage % self._execution.num_slices)
         return partial(
-            self._run, action.part, sources, waits, writes, part.gradients, losses, seed if cut.is_random else None
+            self._run,
+            action.part,
+            given,
+            sources,
+            reads,
+            writes,
+            part.gradients,
+            losses,
+            seed if cut.is_random else None,
         )
 
     def _run(
         self,
         part: int,
-        sources: Sequence[Callable[[], torch.Tensor]],
-        waits: Sequence[tuple[int, str]],
+        given: Sequence[torch.Tensor | None],
+        sources: Sequence[tuple[int, Callable[[], torch.Tensor]]],
+        reads: Sequence[tuple[int, int, str]],
         writes: Sequence[int],
-        gradients: Sequence[str],
+        gradients: tuple[str, ...],
         losses: Sequence[tuple[int, tuple[int, int]]],
         seed: int | None,
     ) -> None:
         """Args:
+        given: what it reads; None where that is another in each run.
+        sources, reads: for these places of `given`, what gives it, or the number of its slot and what to call it.
         losses: places of losses among the results, each with the key of its share.
         seed: of what it draws, but for the step; None where it draws nothing.
         """
-        for at, what in waits:
+        values = list(given)
+        for place, at, what in reads:
             if at in self._coming:
                 self._arrive(at, what)
+            values[place] = self._slots[at]
+        for place, source in sources:
+            values[place] = source()
         if seed is not None:
             torch.manual_seed((seed + self._batch.step * 1_000_003) & _MOST_SEED)
-        results = self._runner.run(part, [source() for source in sources])
+        results = self._runner.run(part, values)  # type: ignore[arg-type]  # the certifier saw that all are there
         for at, value in zip(writes, results, strict=False):
             self._slots[at] = value
         for at, key in losses:
@@ -239,7 +252,7 @@ class Executor:
         return torch.tensor(self._batch.shares[place, first], dtype=_dtype(loss.dtype))
 
     def _fed(self, name: str, first: int, count: int) -> torch.Tensor:
-        return self._batch.tensors[name][first : first + count]
+        return self._batch.tensors[name].narrow(0, first, count)
 
     def _number(self, slot: Slot) -> int:
         if slot not in self._numbers:

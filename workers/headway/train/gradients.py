@@ -34,6 +34,7 @@ class Gradients:
         self._shared: dict[tuple[int, ...], list[torch.Tensor | Shard]] = {}
         self._queues: dict[tuple[int, ...], list[torch.Tensor | Shard]] = {}
         self._coming: list[Pending] = []
+        self._sums: dict[tuple[str, ...], list[torch.Tensor]] = {}
         reduced = [a for a in execution.ranks[rank].actions if a.kind is ActionKind.REDUCE]
         for action in reduced:
             parts = len(action.ranks) if action.shards else 1
@@ -53,8 +54,10 @@ class Gradients:
             bucket.zero_()
         self._queues = {ranks: list(buckets) for ranks, buckets in self._shared.items()}
 
-    def add(self, names: Sequence[str], values: Sequence[torch.Tensor]) -> None:
-        torch._foreach_add_([self.by_name[name] for name in names], list(values))
+    def add(self, names: tuple[str, ...], values: Sequence[torch.Tensor]) -> None:
+        if names not in self._sums:
+            self._sums[names] = [self.by_name[name] for name in names]
+        torch._foreach_add_(self._sums[names], list(values))
 
     def add_up(self, ranks: tuple[int, ...], links: Links) -> None:
         """Begins to add up the next bucket of these ranks."""

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Sequence
 from datetime import timedelta
-from typing import Protocol
+from typing import Protocol, cast
 
 import torch
 import torch.distributed as dist
@@ -17,11 +17,27 @@ class Pending(Protocol):
         """Returns when it is over; UnavailableError says `what` was waited for where it never is."""
 
 
+class _Group(Protocol):
+    """What a group of gloo does, of which torch's own types say less."""
+
+    def send(self, tensors: list[torch.Tensor], peer: int, tag: int) -> dist.Work: ...
+    def recv(self, tensors: list[torch.Tensor], peer: int, tag: int) -> dist.Work: ...
+    def allreduce(self, tensors: list[torch.Tensor]) -> dist.Work: ...
+    def allgather(self, made: list[list[torch.Tensor]], given: list[torch.Tensor]) -> dist.Work: ...
+    def alltoall_base(
+        self, made: torch.Tensor, given: torch.Tensor, made_sizes: list[int], given_sizes: list[int]
+    ) -> dist.Work: ...
+    def shutdown(self) -> None: ...
+
+
 class Links:
     """Non-blocking transfers over gloo. Both sides number what they exchange alike, so nothing depends on timing.
 
+    Groups of ranks are this object's own: a process may hold several ranks, or what else it likes of torch.distributed.
+
     Args:
-        groups: sets of ranks that add up gradients; the same on all ranks, in the same order.
+        store: this gang's alone.
+        groups: sets of ranks that add up gradients; the same on all ranks.
         rows: sets of ranks that share operators, ascending or not; the same on all ranks, too.
         timeout_s: after which a wait is given up.
         blocks: whether every transfer is waited for where it is begun.
@@ -35,21 +51,26 @@ class Links:
         self._timeout = timedelta(seconds=timeout_s)
         self._blocks = blocks
         try:
-            dist.init_process_group("gloo", store=store, rank=rank, world_size=world, timeout=self._timeout)
-            self._groups = {ranks: dist.new_group(list(ranks), timeout=self._timeout) for ranks in groups}
-            self._rows = {ranks: dist.new_group(list(ranks), timeout=self._timeout) for ranks in rows}
+            self._all = self._met(store, "all", tuple(range(world)))
+            self._groups = {ranks: self._met(store, "sums", ranks) for ranks in groups if rank in ranks}
+            self._rows = {ranks: self._met(store, "rows", ranks) for ranks in rows if rank in ranks}
         except RuntimeError as error:
             raise UnavailableError(f"Rank {rank} did not meet the others: {error}") from error
 
+    def _met(self, store: dist.Store, name: str, ranks: tuple[int, ...]) -> _Group:
+        """The ranks as a group, in which they have the numbers of their places."""
+        own = dist.PrefixStore(f"{name} {ranks}", store)
+        return cast("_Group", dist.ProcessGroupGloo(own, ranks.index(self._rank), len(ranks), self._timeout))
+
     def send(self, tensor: torch.Tensor, peer: int, tag: int) -> "Transfer":
-        return self._begun(dist.isend(tensor, peer, tag=tag), tensor, peer)
+        return self._begun(self._all.send([tensor], peer, tag), tensor, peer)
 
     def receive(self, tensor: torch.Tensor, peer: int, tag: int) -> "Transfer":
-        return self._begun(dist.irecv(tensor, peer, tag=tag), tensor, peer)
+        return self._begun(self._all.recv([tensor], peer, tag), tensor, peer)
 
     def add_up(self, tensor: torch.Tensor, ranks: tuple[int, ...]) -> "Transfer":
         """Replaces the tensor on all these ranks by the sum of theirs, the same bits on each."""
-        return self._begun(dist.all_reduce(tensor, group=self._groups[ranks], async_op=True), tensor, -1)
+        return self._begun(self._groups[ranks].allreduce([tensor]), tensor, -1)
 
     def add_up_parts(self, tensor: torch.Tensor, own: torch.Tensor, ranks: tuple[int, ...]) -> "PartSum":
         """Fills `own` with the sum of the ranks' tensors in this rank's part of them, added in the ranks' order.
@@ -58,24 +79,23 @@ class Links:
             tensor: of one dim, as many equal parts as there are ranks.
         """
         received = torch.empty_like(tensor)
-        work = dist.all_to_all_single(received, tensor, group=self._groups[ranks], async_op=True)
+        work = self._groups[ranks].alltoall_base(received, tensor, [], [])
         return PartSum(self._begun(work, tensor, -1), received.view(len(ranks), -1), own)
 
     def gather(self, tensor: torch.Tensor, own: torch.Tensor, ranks: tuple[int, ...]) -> "Transfer":
         """Fills a tensor of one dim with the equal parts that the ranks have of it."""
         parts = list(tensor.chunk(len(ranks)))
-        work = dist.all_gather(parts, own.clone(), group=self._groups[ranks], async_op=True)
-        return self._begun(work, tensor, -1)
+        return self._begun(self._groups[ranks].allgather([parts], [own.clone()]), tensor, -1)
 
     def gather_row(self, tensor: torch.Tensor, row: tuple[int, ...]) -> list[torch.Tensor]:
         """The tensors of all ranks of a row, in its order."""
         parts = [torch.empty_like(tensor) for _ in row]
-        self._wait_for_row(dist.all_gather(parts, tensor, group=self._rows[row], async_op=True), row)
+        self._wait_for_row(self._rows[row].allgather([parts], [tensor]), row)
         return parts
 
     def add_up_row(self, tensor: torch.Tensor, row: tuple[int, ...]) -> torch.Tensor:
         """Replaces the tensor on all ranks of a row by the sum of theirs, and gives it."""
-        self._wait_for_row(dist.all_reduce(tensor, group=self._rows[row], async_op=True), row)
+        self._wait_for_row(self._rows[row].allreduce([tensor]), row)
         return tensor
 
     def add_up_own(self, parts: Sequence[torch.Tensor], row: tuple[int, ...]) -> torch.Tensor:
@@ -94,29 +114,29 @@ class Links:
         """
         given = torch.stack(list(parts))
         received = torch.empty_like(given)
-        self._wait_for_row(dist.all_to_all_single(received, given, group=self._rows[row], async_op=True), row)
+        self._wait_for_row(self._rows[row].alltoall_base(received, given, [], []), row)
         return received
 
-    def _wait_for_row(self, work: "dist.Work | None", row: tuple[int, ...]) -> None:
-        others = ", ".join(str(rank) for rank in row if rank != self._rank)
-        assert work is not None, "this rank takes part"
+    def _wait_for_row(self, work: dist.Work, row: tuple[int, ...]) -> None:
         try:
             work.wait(self._timeout)
         except RuntimeError as error:
+            others = ", ".join(str(rank) for rank in row if rank != self._rank)
             raise UnavailableError(f"rank {others} did not answer in an operator that it shares: {error}") from error
 
     def add_up_everywhere(self, tensor: torch.Tensor) -> None:
-        self._begun(dist.all_reduce(tensor, async_op=True), tensor, -1).wait("the sums of all ranks")
+        self._begun(self._all.allreduce([tensor]), tensor, -1).wait("the sums of all ranks")
 
     def wait_for_all(self) -> None:
         """Returns when all ranks have come here."""
         self.add_up_everywhere(torch.zeros(1))
 
     def close(self) -> None:
-        dist.destroy_process_group()
+        """Leaves the others; what was begun has been waited for."""
+        for group in (*self._rows.values(), *self._groups.values(), self._all):
+            group.shutdown()
 
-    def _begun(self, work: "dist.Work | None", tensor: torch.Tensor, peer: int) -> "Transfer":
-        assert work is not None, "this rank takes part"
+    def _begun(self, work: dist.Work, tensor: torch.Tensor, peer: int) -> "Transfer":
         transfer = Transfer(work, tensor, peer, self._timeout)
         if self._blocks:
             transfer.wait("a transfer that blocks")
@@ -138,6 +158,8 @@ class PartSum:
 
 class Transfer:
     """Keeps what travels until it has; see `Pending`."""
+
+    __slots__ = ("_is_over", "_peer", "_tensor", "_timeout", "_work")
 
     def __init__(self, work: dist.Work, tensor: torch.Tensor, peer: int, timeout: timedelta) -> None:
         self._work, self._tensor, self._peer, self._timeout = work, tensor, peer, timeout

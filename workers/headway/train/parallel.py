@@ -217,6 +217,8 @@ def _links(execution: Execution, timeout_s: float) -> Links:
         )
     groups, rows = reduce_groups(execution), all_rows(execution)
     if "WORLD_SIZE" in os.environ:
-        store, rank, world = next(dist.rendezvous("env://"))
+        shared, rank, world = next(dist.rendezvous("env://"))
+        number = shared.add(f"headway/{rank}", 1)  # the same on all ranks, which make their modules in one order
+        store = dist.PrefixStore(f"headway/module {number}", shared)
         return Links(rank, world, store=store, groups=groups, rows=rows, timeout_s=timeout_s)
     return Links(0, 1, store=dist.HashStore(), groups=groups, timeout_s=timeout_s)

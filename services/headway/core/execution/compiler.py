@@ -58,7 +58,7 @@ def compile_execution(
     Args:
         programs: the step captured with as many examples as a run of a stage has, by that number.
         stages: their `parameters` and `state_bytes` are filled in.
-        orders: of stages on the same ranks; a rank runs the one that names its stages.
+        orders: each of the stages of some rank; a rank runs the one that names its stages.
         slices, sums_losses: of a step that is unrolled over slices; see `Execution`.
 
     Raises:
@@ -160,14 +160,14 @@ class _Lists:
 
     def _order(self, rank: int) -> Order:
         own = {number for number, stage in enumerate(self.stages) if rank in stage.ranks}
-        found = [order for order in self.orders if own.intersection(turn.stage for turn in order)]
-        if len(found) != 1 or {turn.stage for turn in found[0]} != own:
+        found = {order for order in self.orders if {turn.stage for turn in order} == own}
+        if len(found) != 1:
             raise InvalidArgumentError(
                 f"Rank {rank} has stages {', '.join(map(str, sorted(own)))}, and there is not one order for them.",
                 hint="Stages that share ranks need a schedule that orders them.",
                 field="schedule",
             )
-        return found[0]
+        return found.pop()
 
     def _find_needs(self, runs: Mapping[int, Sequence[_Run]]) -> None:
         """What each run waits for, what other ranks send it, and what it puts together."""

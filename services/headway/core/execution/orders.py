@@ -6,8 +6,7 @@ from dataclasses import dataclass
 from headway.core.errors import InvalidArgumentError
 from headway.core.execution.execution import ActionKind, StageSpec
 from headway.core.plan.training import longest_ways
-from headway.core.schedule import Schedule, TaskKind
-from headway.core.stage_chain import stage_chain
+from headway.core.schedule import Placement, Schedule, TaskKind
 
 METHODS = ("1f1b", "gpipe")
 """Orders that follow from the stages alone."""
@@ -65,13 +64,55 @@ def stage_orders(
 
 
 def scheduled_orders(schedule: Schedule) -> list[Order]:
-    """What each device of a schedule runs, in order; InvalidArgumentError where it is no chain of stages."""
-    turns: dict[int, tuple[int, ActionKind]] = {}
-    kinds = {kind: ActionKind(kind.value) for kind in TaskKind}
-    for number, stage in enumerate(stage_chain(schedule.placement)):
-        for task in (stage.forward, stage.backward, stage.input, stage.weight):
-            if task is not None:
-                turns[task] = number, kinds[schedule.placement.tasks[task].kind]
+    """What each device of a schedule runs, in order. Stages are the placement's forward tasks, numbered as these come;
+    they form any graph, and may be on several devices.
+
+    Raises:
+        InvalidArgumentError: there are no backward tasks, or one that mirrors no forward task.
+    """
     if not schedule.placement.is_training:
         raise InvalidArgumentError("A schedule without backward tasks trains nothing.", field="schedule")
-    return [tuple(Turn(*turns[run.task], run.micro_batch) for run in runs) for runs in schedule.runs_by_device]
+    stages = _task_stages(schedule.placement)
+    kinds = [ActionKind(task.kind.value) for task in schedule.placement.tasks]
+    return [
+        tuple(Turn(stages[run.task], kinds[run.task], run.micro_batch) for run in runs)
+        for runs in schedule.runs_by_device
+    ]
+
+
+def _task_stages(placement: Placement) -> dict[int, int]:
+    """The stage of each task: the gradients' graph is that of the forward tasks turned around."""
+    kinds = [task.kind for task in placement.tasks]
+    forwards = [at for at, kind in enumerate(kinds) if kind is TaskKind.FORWARD]
+    found = {at: number for number, at in enumerate(forwards)}
+    before: dict[int, list[int]] = {at: [] for at in range(len(kinds))}
+    users: dict[int, set[int]] = {at: set() for at in forwards}
+    for each in placement.dependencies:
+        before[each.after].append(each.before)
+        if each.before in users and each.after in users:
+            users[each.before].add(found[each.after])
+    left = [at for at, kind in enumerate(kinds) if kind is not TaskKind.FORWARD]
+    while left:
+        at = next(at for at in left if all(each in found for each in before[at]))
+        left.remove(at)
+        behind = {found[each] for each in before[at] if kinds[each] is not TaskKind.FORWARD}
+        if kinds[at] is TaskKind.WEIGHT and len(behind) == 1:
+            found[at] = behind.pop()
+            continue
+        mirrored = (
+            each
+            for each in forwards
+            if users[each] == behind
+            and placement.tasks[each].devices == placement.tasks[at].devices
+            and (behind or each in before[at])
+        )
+        own = next(mirrored, None)
+        if own is None:
+            raise InvalidArgumentError(
+                f"{placement.name}: the backward task {placement.tasks[at].name} mirrors no forward task.",
+                hint="Let it be on a forward task's devices and need the gradients of what needs that one.",
+                field="placement",
+            )
+        found[at] = found[own]
+        forwards.remove(own)
+    return found

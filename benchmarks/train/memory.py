@@ -1,0 +1,77 @@
+"""What ranks hold, as torch's allocator counts it: beside what was certified, and beside torch's own pipelines."""
+
+import json
+import multiprocessing
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from itertools import islice
+from multiprocessing.connection import Connection
+from pathlib import Path
+
+import torch
+import torch.distributed as dist
+from torch.profiler import ProfilerActivity, profile
+
+from benchmarks.train.computing import write_run
+from benchmarks.train.gpt import Captured
+from headway.core.execution.certifier import certify
+from headway.core.execution.execution import Execution
+from headway.train.setup import Setup, read_setup
+from headway.train.trainer import Trainer
+
+_NUM_STEPS = 2
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HeldRow:
+    """Attributes:
+    held_bytes, certified_bytes: of each rank, at its peak.
+    """
+
+    method: str
+    recomputes: bool
+    held_bytes: tuple[int, ...]
+    certified_bytes: tuple[int, ...]
+
+    @property
+    def shares(self) -> tuple[float, ...]:
+        return tuple(held / most for held, most in zip(self.held_bytes, self.certified_bytes, strict=True))
+
+
+def held_row(step: Captured, execution: Execution, *, method: str, recomputes: bool) -> HeldRow:
+    """From before a rank has its parameters to the end of its second step."""
+    fork = multiprocessing.get_context("fork")
+    with tempfile.TemporaryDirectory() as directory:
+        setup = read_setup(write_run(Path(directory), step, execution, steps=_NUM_STEPS + 1))
+        pipes = []
+        for rank in range(len(execution.ranks)):
+            ours, theirs = fork.Pipe(duplex=False)
+            fork.Process(target=_rank, args=(setup, rank, f"{directory}/store", theirs)).start()
+            pipes.append(ours)
+        held = tuple(pipe.recv() for pipe in pipes)
+    return HeldRow(method=method, recomputes=recomputes, held_bytes=held, certified_bytes=certify(execution).peak_bytes)
+
+
+@contextmanager
+def held_bytes() -> Iterator[Callable[[], int]]:
+    """Gives what says, behind the block, how many bytes were held at its peak of all that was allocated in it."""
+    found: list[int] = []
+    with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as profiler:
+        yield lambda: found[0]
+    with tempfile.TemporaryDirectory() as directory:
+        path = Path(directory) / "trace.json"
+        profiler.export_chrome_trace(str(path))
+        events = json.loads(path.read_text())["traceEvents"]
+    found.append(max(event["args"]["Total Allocated"] for event in events if event.get("name") == "[memory]"))
+
+
+def _rank(setup: Setup, rank: int, store: str, pipe: Connection) -> None:
+    torch.set_num_threads(1)
+    world = len(setup.execution.ranks)
+    with held_bytes() as peak:
+        trainer = Trainer(setup, rank, store=dist.FileStore(store, world), should_stop=lambda: False)
+        for _ in islice(trainer.run(), _NUM_STEPS):
+            pass
+    pipe.send(peak())
