@@ -34,7 +34,7 @@ _STATUS = fields(
     "What is planned for the model, and how much of that is loaded.",
     of={
         "observedGeneration": whole("The generation of the resource that it is about."),
-        "planId": text("The plan that is desired."),
+        "planId": text("The plan that gave the model its groups; later ones leave those as they are."),
         "groups": text("How many groups of workers serve it, of how many that are planned."),
         "layout": text("How a group shares it."),
         "proposal": fields(
