@@ -9,6 +9,7 @@ import pytest
 
 from headway.controller.kubernetes.model_deployments import ModelDeployments
 from headway.controller.kubernetes.model_volume import ModelVolume, digest_of
+from headway.core.parallel_config import ParallelConfig
 from tests.checkpoints import make_checkpoint
 from tests.controller.kubernetes.planning import Api, Service
 
@@ -160,6 +161,19 @@ async def test_bounds_of_replicas_reach_the_plan_and_wrong_ones_are_told(cluster
     await cluster.declare("chat", replicas={"min": 3, "max": 2})
     assert cluster.reason("chat") == "Invalid"
     assert "min, 3, is above max, 2" in cluster.api.statuses["chat"]["conditions"][0]["message"]
+
+
+async def test_layout_pools_and_roles_reach_the_plan_and_contradictions_are_told(cluster: Cluster) -> None:
+    await cluster.declare("wide", parallelism={"tp": 2}, pools=["h100"])
+    await cluster.declare("split", roles={"prefill": 1, "decode": 2})
+    plan = cluster.service.desired_plan
+    assert plan is not None
+    wide, split = plan.models
+    assert (wide.parallel, wide.pools) == (ParallelConfig(tp=2), ("h100",))
+    assert (split.prefill_workers, split.decode_workers) == (1, 2)
+    await cluster.declare("split", roles={"prefill": 1, "decode": 2}, parallelism={"pp": 2})
+    assert cluster.reason("split") == "Invalid"
+    assert "blocks move between lone" in cluster.api.statuses["split"]["conditions"][0]["message"]
 
 
 async def test_a_model_is_found_on_the_releases_volume_and_nowhere_else(cluster: Cluster, checkpoint: Path) -> None:
