@@ -115,11 +115,11 @@ def allot(
         by_terms[Terms.of(model)].append(model)
     empty = [
         Allotment(terms=terms, models=tuple(own), workers=(), limits=terms.limits(limits), current=None)
-        for terms, own in by_terms.items()
+        for terms, own in (by_terms or {Terms(): []}).items()
     ]
     for each in empty:
         _check_pools(each, workers)
-    if len(empty) <= 1:
+    if len(empty) == 1:
         return [_with(each, [worker for worker in workers if each.may_use(worker.pool)], current) for each in empty]
     bins = Counter(map(_bin_of, workers))
     least = {each.terms: max(each.least, (needs or {}).get(each.terms, 0)) for each in empty}
