@@ -168,7 +168,7 @@ async def test_layout_pools_and_roles_reach_the_plan_and_contradictions_are_told
     await cluster.declare("split", roles={"prefill": 1, "decode": 2})
     plan = cluster.service.desired_plan
     assert plan is not None
-    wide, split = plan.models
+    split, wide = plan.models
     assert (wide.parallel, wide.pools) == (ParallelConfig(tp=2), ("h100",))
     assert (split.prefill_workers, split.decode_workers) == (1, 2)
     await cluster.declare("split", roles={"prefill": 1, "decode": 2}, parallelism={"pp": 2})
