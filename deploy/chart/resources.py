@@ -13,6 +13,13 @@ VERSION = "v1alpha1"
 _MOST_PRIORITY = 1_000_000_000
 """As in Kubernetes' own PriorityClass."""
 
+_IS_ALONE = (
+    "("
+    + " && ".join(f"(!has(self.parallelism.{axis}) || self.parallelism.{axis} == 1)" for axis in ("tp", "pp", "cp"))
+    + ")"
+)
+"""CEL for a layout of lone workers."""
+
 _CONDITION = fields(
     "Something that is so or not.",
     "type",
@@ -34,7 +41,7 @@ _STATUS = fields(
     "What is planned for the model, and how much of that is loaded.",
     of={
         "observedGeneration": whole("The generation of the resource that it is about."),
-        "planId": text("The plan that is desired."),
+        "planId": text("The plan that gave the model its groups; later ones leave those as they are."),
         "groups": text("How many groups of workers serve it, of how many that are planned."),
         "layout": text("How a group shares it."),
         "proposal": fields(
@@ -125,6 +132,19 @@ def _spec() -> Schema:
     return fields("A model to serve.", of=shapes) | {
         "x-kubernetes-validations": [
             _rule("has(self.path) != has(self.uri)", "give one of path and uri"),
+            _rule(
+                f"!has(self.roles) || !has(self.parallelism) || {_IS_ALONE}",
+                "roles and parallelism contradict each other: blocks move between lone workers only",
+            ),
+            _rule(
+                "!has(self.roles) || !has(self.replicas)",
+                "roles and replicas both say how many workers serve it: leave one out",
+            ),
+            _rule(
+                "!has(self.engine) || self.engine == 'headway' || (!has(self.roles) && "
+                f"(!has(self.parallelism) || {_IS_ALONE}))",
+                "other engines serve on lone workers that do everything: leave parallelism and roles out",
+            ),
             _rule(
                 "!has(self.uri) || self.uri.startsWith('pvc://')",
                 "of uri only pvc:// is read: nothing is fetched from hf://, s3:// or oci://; copy the files to the "

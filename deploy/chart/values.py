@@ -70,6 +70,25 @@ MODEL = fields(
                 "max": whole("At most.", least=1),
             },
         ),
+        "parallelism": fields(
+            "How the workers of each of its groups share it; the planner's choice where it is left out. Models that "
+            "differ in it share no worker.",
+            of={
+                "tp": whole("Workers that share each layer; one where it is left out.", least=1),
+                "pp": whole("Stages of layers, one behind the other; one where it is left out.", least=1),
+                "cp": whole("Workers that share the KV cache of each sequence; one where it is left out.", least=1),
+            },
+        ),
+        "pools": listing("Pools whose workers may serve it; all where it is left out.", text("A pool.", pattern=_NAME)),
+        "roles": fields(
+            "Has its prompts computed by other workers than those that go on with them.",
+            "prefill",
+            "decode",
+            of={
+                "prefill": whole("Workers that compute prompts.", least=1),
+                "decode": whole("Workers that go on with what those began.", least=1),
+            },
+        ),
     },
 )
 

@@ -130,7 +130,7 @@ def _is_of(document: dict[str, Any], components: tuple[str, ...]) -> bool:
 
 def upgrade(plane: ControlPlane, *flags: str) -> None:
     """Installs the release, or makes it what the chart and flags say. Returns when its pods are ready."""
-    result = plane.helm("upgrade", "--install", *_RELEASE, *_CLAIM, *flags, "--wait", "--timeout=3m")
+    result = plane.helm("upgrade", "--install", *_RELEASE, *_CLAIM, *flags, "--wait", "--timeout=9m")
     assert result.returncode == 0, result.stderr
 
 

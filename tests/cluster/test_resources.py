@@ -39,6 +39,11 @@ def test_an_unknown_or_wrong_field_is_refused_by_the_api_server(cluster: Cluster
         ({"dtype": "float8"}, "dtype"),
         ({"path": "models/tiny"}, "spec.path"),
         ({"replicas": {"min": 2, "max": 1}}, "replicas.min is above replicas.max"),
+        ({"parallelism": {"dp": 2}}, "dp"),
+        ({"roles": {"prefill": 1}}, "spec.roles.decode"),
+        ({"roles": {"prefill": 1, "decode": 1}, "parallelism": {"tp": 2}}, "roles and parallelism contradict"),
+        ({"roles": {"prefill": 1, "decode": 1}, "replicas": {"max": 2}}, "roles and replicas both"),
+        ({"engine": "vllm", "parallelism": {"pp": 2}}, "leave parallelism and roles out"),
     ):
         assert told in cluster.declare("wrong", **changes)
     assert cluster.plane.call("GET", f"{RESOURCES}/wrong").status_code == 404

@@ -51,7 +51,8 @@ def test_an_unknown_value_is_named_at_any_depth(name: str, path: tuple[str, ...]
     assert "replicsa" in result.stderr
 
 
-_SMALL = {"models": [{"name": "a", "path": "/models/a"}], "modelStorage": {"hostPath": "/srv"}}
+_MODEL = {"name": "a", "path": "/models/a"}
+_SMALL = {"models": [_MODEL], "modelStorage": {"hostPath": "/srv"}}
 _POOL = {"name": "cpu", "cells": 1}
 _SERVER = {**_POOL, "engine": "vllm-server", "engineUrl": "http://a:8000", "engineModel": "a"}
 
@@ -80,6 +81,12 @@ _SERVER = {**_POOL, "engine": "vllm-server", "engineUrl": "http://a:8000", "engi
         ({"workers": [_POOL], "models": [{"name": "a", "path": "/elsewhere/a"}]}, "not below modelStorage.mountPath"),
         ({"workers": [_POOL], "models": [{"name": "a", "path": "/models/a"}] * 2}, "two have the same name"),
         ({"workers": [_POOL], "models": []}, "give one, or modelDeployments.enabled"),
+        ({"workers": [_POOL], "models": [{**_MODEL, "pools": ["gpu"]}]}, "the pool gpu, which workers does not have"),
+        (
+            {"workers": [_POOL], "models": [{**_MODEL, "roles": {"prefill": 1, "decode": 1}, "replicas": {"max": 2}}]},
+            "leave replicas and parallelism out",
+        ),
+        ({"workers": [_POOL], "models": [{**_MODEL, "parallelism": {"dp": 2}}]}, "dp"),
         ({"workers": [_POOL], "modelDeployments": {"enabled": True}}, "declared as resources instead"),
         ({"workers": [_POOL], "modelStorage": {"existingClaim": "x", "hostPath": "/srv"}}, "exactly one of"),
         ({"workers": [_POOL], "tls": {"existingSecret": "own"}}, "tls: existingSecret is for enabled"),

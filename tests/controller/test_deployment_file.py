@@ -7,6 +7,7 @@ import pytest
 from headway.controller.deployment_file import read_deployment_file
 from headway.core.engine_kind import EngineKind
 from headway.core.errors import HeadwayError
+from headway.core.parallel_config import ParallelConfig
 from headway.core.slo import Slo
 from tests.checkpoints import make_checkpoint
 
@@ -53,6 +54,16 @@ def test_each_model_has_its_parsers(checkpoint: Path, tmp_path: Path) -> None:
     assert refused.value.field == "deployment.models.reasoning_parser"
 
 
+def test_each_model_has_its_layout_pools_and_roles(checkpoint: Path, tmp_path: Path) -> None:
+    text = (
+        f"models: [{{name: wide, path: {checkpoint}, parallelism: {{tp: 2}}, pools: [h100, l4]}},\n"
+        f"  {{name: split, path: {checkpoint}, roles: {{prefill: 1, decode: 2}}}}]\nworkers: 5\n"
+    )
+    wide, split = read_deployment_file(write(tmp_path / "a.yaml", text)).models
+    assert (wide.parallel, wide.pools, wide.has_roles) == (ParallelConfig(tp=2), ("h100", "l4"), False)
+    assert (split.parallel, split.prefill_workers, split.decode_workers) == (None, 1, 2)
+
+
 def test_the_same_file_has_the_same_source_and_another_one_has_not(checkpoint: Path, tmp_path: Path) -> None:
     text = f"models: [{{name: chat, path: {checkpoint}}}]\nworkers: 1\n"
     first = read_deployment_file(write(tmp_path / "a.yaml", text))
@@ -85,6 +96,17 @@ def test_emulated_models_need_no_weights_and_are_not_profiled(checkpoint: Path, 
         ("models: [{name: a, path: DIR}, {name: a, path: DIR}]\nworkers: 1\n", "two models are called a"),
         ("models: [{name: a, path: DIR, max_model_len: 1000000}]\nworkers: 1\n", "takes sequences of"),
         ("models: [{name: a, path: DIR}]\nworkers: 1\nlimits: {pipeline: 2}\n", "limits.pipeline"),
+        ("models: [{name: a, path: DIR, parallelism: {dp: 2}}]\nworkers: 1\n", "models.0.parallelism.dp"),
+        ("models: [{name: a, path: DIR, roles: {prefill: 1}}]\nworkers: 1\n", "models.0.roles.decode"),
+        (
+            "models: [{name: a, path: DIR, roles: {prefill: 1, decode: 1}, parallelism: {tp: 2}}]\nworkers: 1\n",
+            "roles and parallelism contradict",
+        ),
+        (
+            "models: [{name: a, path: DIR, roles: {prefill: 1, decode: 1}, replicas: {max: 2}}]\nworkers: 1\n",
+            "roles and replicas both",
+        ),
+        ("models: [{name: a, path: DIR, engine: vllm, parallelism: {pp: 2}}]\nworkers: 1\n", "vllm serves on lone"),
     ],
 )
 def test_faults_are_named(checkpoint: Path, tmp_path: Path, text: str, told: str) -> None:

@@ -150,7 +150,7 @@ async def test_a_group_falls_apart_into_lone_workers_and_comes_together_again(
         larger = replace(together, max_num_seqs=together.max_num_seqs - 1)
 
         changes = await service.apply(replace(plan, assignments=(larger,), plan_id=""), dry_run=False)
-        assert changes == [
+        assert [str(change) for change in changes] == [
             f"worker-0, worker-1: reload llama ({larger.num_blocks} blocks, tp 2, before {larger.num_blocks})"
         ]
         await until(lambda: service.status().ready, what="the reload")

@@ -27,7 +27,7 @@ class ScriptedRouter(router_pb2_grpc.RouterServiceServicer):
             says again what it has said last, when the one before has broken off.
         withdrawn: requests that were taken back before they had heard an answer, with the lease that they may hold.
         num_streams: that gateways opened.
-        fault: the answer to all requests.
+        fault, resumed_fault: the answer to all requests, and to those that have been at a worker before.
         delay_s: before each answer.
         is_sole_replica: what leases say.
         decode_worker_id: where the sequences of fresh requests are to go on; empty: they stay.
@@ -43,6 +43,7 @@ class ScriptedRouter(router_pb2_grpc.RouterServiceServicer):
     withdrawn: list[router_pb2.Release] = field(default_factory=list)
     num_streams: int = 0
     fault: HeadwayError | None = None
+    resumed_fault: HeadwayError | None = None
     delay_s: float = 0.0
     is_sole_replica: bool = False
     decode_worker_id: str = ""
@@ -103,6 +104,8 @@ class ScriptedRouter(router_pb2_grpc.RouterServiceServicer):
     def _lease(self, request: router_pb2.Route) -> router_pb2.Lease:
         if self.fault is not None:
             raise self.fault
+        if self.resumed_fault is not None and request.resumed:
+            raise self.resumed_fault
         preferred = request.preferred_worker_id
         for worker_id, endpoint in sorted(self.workers.items(), key=lambda worker: worker[0] != preferred):
             if worker_id not in request.excluded_worker_ids:

@@ -13,8 +13,9 @@ import httpx
 import openai
 import pytest
 
-from headway.core.errors import UnavailableError
+from headway.core.errors import NotFoundError, UnavailableError
 from tests.gateway import scripted_worker
+from tests.gateway.test_errors import check_error
 from tests.gateway.world import MODEL, Gateway, World, wait_for
 
 PROMPT = "The quick brown fox jumps. "
@@ -115,6 +116,16 @@ def test_a_draining_worker_hands_its_sequences_on(client: openai.OpenAI, world: 
     assert all((PROMPT * 9).startswith(choice.text) for choice in answer.choices)
     assert answer.usage is not None
     assert answer.usage.completion_tokens == 60
+
+
+def test_a_request_whose_model_is_deleted_ends_as_for_an_unknown_one(gateway: Gateway, world: World) -> None:
+    """The worker has ended the model already when the request comes there."""
+    world.worker.fail_submit = NotFoundError("There is no such model.", field="model")
+    world.router.resumed_fault = NotFoundError("The model is not served here.", field="model")
+    response = httpx.post(f"{gateway.url}/v1/completions", json={"model": MODEL, "prompt": "ab"})
+    check_error(response, status=404, param="model", code="model_not_found", words="not served here")
+    assert [route.resumed for route in world.router.routed] == [False, True]
+    wait_for(lambda: world.router.num_open == 0)
 
 
 def test_prompt_logprobs_are_asked_for_once(client: openai.OpenAI, world: World) -> None:

@@ -94,7 +94,8 @@ class World:
     def reset(self) -> None:
         """As at the start, once what was asked before is over."""
         wait_for(lambda: self.router.num_open == 0)
-        self.router.fault, self.router.delay_s, self.router.is_sole_replica = None, 0.0, False
+        self.router.fault = self.router.resumed_fault = None
+        self.router.delay_s, self.router.is_sole_replica = 0.0, False
         self.router.decode_worker_id, self.router.source = "", None
         self.router.workers = {"worker-0": self.worker_endpoint}
         for log in (

@@ -91,6 +91,38 @@ async def test_a_new_name_is_looked_for_in_the_newest_plan(database: Database, r
         assert "No worker serves the model" in error.message
 
 
+async def test_who_waits_for_a_model_that_is_deleted_is_told_so_at_once(
+    database: Database, routing: StartRouter
+) -> None:
+    plan = make_plan("worker-0")
+    other = replace(plan, plan_id="plan-2", models=(replace(plan.models[0], name="qwen"),), assignments=())
+    async with (
+        ScriptedWorker.running(database, "worker-0", load=SMALL) as worker,
+        routing(plan=plan, max_group_sequences=1) as router,
+    ):
+        await fill(router, num=4)
+        waiting = asyncio.create_task(refusal(router, timeout_s=60.0))
+        await eventually(lambda: router.service.fleet_view().num_queued == 1)
+        await PlanStore(database).set_current(other, replaces="")
+        await router.service.follower.catch_up()
+        assert not waiting.done(), "it is served until its worker ends it"
+        worker.report(state="draining")
+        for error in (await waiting, await refusal(router, "cut off", resumed=True), await refusal(router, "new")):
+            assert isinstance(error, NotFoundError)
+            assert "Ask for one of: qwen." in error.hint
+        assert router.service.fleet_view().num_queued == 0
+
+
+async def test_a_stream_that_waits_for_a_worker_ends_with_its_model(database: Database, routing: StartRouter) -> None:
+    plan = make_plan("worker-0")
+    async with routing(plan=plan) as router:
+        waiting = asyncio.create_task(refusal(router, resumed=True, timeout_s=60.0))
+        await eventually(lambda: router.service.fleet_view().num_queued == 1)
+        await PlanStore(database).set_current(replace(plan, plan_id="plan-2", models=()), replaces="")
+        await router.service.follower.catch_up()
+        assert isinstance(await waiting, NotFoundError)
+
+
 async def test_nothing_is_known_before_there_is_a_plan_or_a_worker(routing: StartRouter) -> None:
     async with routing() as router:
         error = await refusal(router)

@@ -90,6 +90,10 @@ helm.sh/chart: {{ printf "%s-%s" .root.Chart.Name .root.Chart.Version }}
 {{- end -}}
 {{- $total = add $total (mul (int $pool.cells) (int (include "headway.workersPerCell" $pool))) -}}
 {{- end -}}
+{{- range $model := $values.models -}}
+{{- range $model.pools }}{{ if not (has . $pools) }}{{ fail (printf "models: %s is for workers of the pool %s, which workers does not have." $model.name .) }}{{ end }}{{ end -}}
+{{- if and $model.roles (or $model.replicas $model.parallelism) }}{{ fail (printf "models: the roles of %s say how many lone workers serve it; leave replicas and parallelism out." $model.name) }}{{ end -}}
+{{- end -}}
 {{- if ne (len $pools) (len (uniq $pools)) }}{{ fail "workers: two pools have the same name." }}{{ end -}}
 {{- if and $emulated (ne (len $emulated) (len $pools)) -}}
 {{- fail "workers: either all pools emulate devices or none does." -}}

@@ -16,6 +16,7 @@ from headway.core.engine_limits import check_model
 from headway.core.errors import InvalidArgumentError
 from headway.core.line import QueuePolicy
 from headway.core.model import ModelSpec
+from headway.core.parallel_config import SINGLE, ParallelConfig
 from headway.core.plan.serving import EngineLimits, ModelDeployment
 from headway.core.served_backend import check_served_backend, own_backend
 from headway.core.slo import Slo
@@ -50,6 +51,25 @@ class ReplicasDocument(_Document):
         return self
 
 
+class ParallelismDocument(_Document):
+    """How the workers of each group share a model."""
+
+    tp: int = Field(default=1, ge=1)
+    pp: int = Field(default=1, ge=1)
+    cp: int = Field(default=1, ge=1)
+
+    @property
+    def parallel(self) -> ParallelConfig:
+        return ParallelConfig(tp=self.tp, pp=self.pp, cp=self.cp)
+
+
+class RolesDocument(_Document):
+    """How many workers compute a model's prompts, and how many go on with its sequences."""
+
+    prefill: int = Field(ge=1)
+    decode: int = Field(ge=1)
+
+
 class ModelDocument(_Document):
     """A model: the name that clients ask for, and the directory that every gateway and worker has it in."""
 
@@ -66,6 +86,22 @@ class ModelDocument(_Document):
     tool_parser: str = ""
     reasoning_parser: str = ""
     replicas: ReplicasDocument = ReplicasDocument()
+    parallelism: ParallelismDocument | None = None
+    pools: tuple[str, ...] = ()
+    roles: RolesDocument | None = None
+
+    @model_validator(mode="after")
+    def _has_one_shape(self) -> Self:
+        is_shared = self.parallelism is not None and self.parallelism.parallel != SINGLE
+        if self.roles is not None and is_shared:
+            raise ValueError("roles and parallelism contradict each other: blocks move between lone workers only")
+        if self.roles is not None and "replicas" in self.model_fields_set:
+            raise ValueError("roles and replicas both say how many workers serve it: leave one out")
+        if self.engine is not EngineKind.HEADWAY and (is_shared or self.roles is not None):
+            raise ValueError(
+                f"{self.engine} serves on lone workers that do everything: leave parallelism and roles out"
+            )
+        return self
 
 
 class LimitsDocument(_Document):
@@ -186,6 +222,10 @@ def read_model(document: ModelDocument, *, is_emulated: bool) -> ModelDeployment
         backend=own_backend(document.backend),
         min_replicas=document.replicas.min if document.replicas.min > 1 else None,
         max_replicas=document.replicas.max,
+        parallel=None if document.parallelism is None else document.parallelism.parallel,
+        pools=document.pools,
+        prefill_workers=None if document.roles is None else document.roles.prefill,
+        decode_workers=None if document.roles is None else document.roles.decode,
     )
 
 

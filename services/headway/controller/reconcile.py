@@ -35,6 +35,11 @@ class Action:
         return tuple(dict.fromkeys((*self.worker_ids, *(mate for work in self.before for mate in work.worker_ids))))
 
     @property
+    def models(self) -> frozenset[str]:
+        """Those that it loads, ends, or does both with."""
+        return frozenset(work.model for work in (*self.before, *((self.after,) if self.after else ())))
+
+    @property
     def ended(self) -> tuple[str, ...]:
         """Workers of groups that fall apart: with no other model there, and none to come."""
         staying = {work.worker_ids for work in (*self.kept, *((self.after,) if self.after else ()))}

@@ -8,7 +8,7 @@ from typing import Protocol
 
 from headway.controller.clients.profiler import ProfilerClient
 from headway.controller.desired import DesiredPlan
-from headway.controller.reconcile import load_orders_of, reconcile
+from headway.controller.reconcile import Action, load_orders_of, reconcile
 from headway.controller.status import ProcessStatus, StackStatus, assess_readiness, worker_status
 from headway.controller.worker_pool import WorkerPool
 from headway.core.cluster import PlanWorker
@@ -114,8 +114,8 @@ class ControllerService:
                 log.warning("predictions stay estimates for now: %s", error)
                 await asyncio.sleep(_PROFILE_RETRY_S)
 
-    async def apply(self, plan: ServingPlan, *, dry_run: bool, replaces: str | None = None) -> list[str]:
-        """Desires another plan; returns what changes, a line for each group. The change itself goes on afterwards.
+    async def apply(self, plan: ServingPlan, *, dry_run: bool, replaces: str | None = None) -> list[Action]:
+        """Desires another plan; returns what changes. The change itself goes on afterwards.
 
         Args:
             replaces: the id of the plan that this one was made to replace; None for whichever is desired now.
@@ -128,12 +128,11 @@ class ControllerService:
         await self._desired.certify(plan)
         self._check_workers(plan)
         needed = reconcile(load_orders_of(plan), serving=self.serving(), memory_bytes=self._pool.memory_bytes())
-        changes = [str(action) for action in needed]
         if not dry_run:
             await self._desired.set(plan, replaces=replaces)
             self._deployment = replace(self._deployment, models=plan.models, placement_id=plan.placement_id)
             await self._deployments.put(self._deployment)
-        return changes
+        return needed
 
     async def propose(self, models: Sequence[ModelDeployment]) -> ServingPlan:
         """A plan for models on the workers that there are, which keeps as much of the desired one as it can.

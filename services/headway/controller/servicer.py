@@ -46,7 +46,7 @@ class ControllerServicer(controller_pb2_grpc.ControllerServiceServicer):
             dry_run=request.dry_run,
             replaces=request.replaces if request.HasField("replaces") else None,
         )
-        return controller_pb2.ApplyPlanResponse(changes=changes)
+        return controller_pb2.ApplyPlanResponse(changes=map(str, changes))
 
     async def ProposePlacement(
         self, request: controller_pb2.ProposePlacementRequest, context: Context

@@ -150,12 +150,14 @@ def worker_spec(
     queue_policy: QueuePolicy,
     port: int | None = None,
     metrics_port: int | None = None,
+    pool: str = "",
 ) -> ProcessSpec:
     """The process of a worker.
 
     Args:
         index: of the worker among those of `workers`, which are resolved.
         port, metrics_port: that it listens on; None for any.
+        pool: that it is of; empty for none.
     """
     emulated = workers.emulated_by(index)
     gpu = {VISIBLE_GPUS: workers.gpus[index]} if index < len(workers.gpus) else {}
@@ -180,6 +182,7 @@ def worker_spec(
             engine_events=None if server is None else server.events or None,
             emulate=None if emulated is None else emulated.name,
             group_id=name.replace("worker", "group"),
+            pool=pool or None,
             queue_policy=queue_policy,
         ),
         environment=settings.environment("worker") | gpu,

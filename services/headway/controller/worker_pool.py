@@ -72,6 +72,7 @@ class WorkerPool:
                 worker_id=worker_id,
                 hardware=worker.hardware,
                 machine=worker.member.endpoint.rpartition(":")[0],
+                pool=worker.member.pool,
             )
             for worker_id, worker in self.workers.items()
             if worker.is_present

@@ -81,8 +81,14 @@ class Fabric:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlanWorker:
-    """A worker that a plan may use. Workers with one `machine`, the host of their addresses, are near each other."""
+    """A worker that a plan may use.
+
+    Attributes:
+        machine: the host of its address; workers that have one in common are near each other.
+        pool: that it is of; empty for none.
+    """
 
     worker_id: str
     hardware: Hardware
     machine: str = ""
+    pool: str = ""

@@ -51,6 +51,7 @@ class PlannerService:
     ) -> ServingPlan:
         """Makes a plan with an id of its own; see `serving.choice.choose_plan` for arguments and errors."""
         layouts = set(layouts_of(models, num_workers=len(workers))) if is_open(limits) else {limits.parallel}
+        layouts |= {model.parallel for model in models if model.parallel is not None}
         if current is not None:  # uneven stages are layouts of their own
             layouts |= {assignment.parallel for assignment in current.assignments}
         profiles = await self._find_profiles(models, workers, layouts)

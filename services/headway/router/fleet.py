@@ -155,10 +155,15 @@ class Fleet:
         return sorted({*planned, *served})
 
     def knows(self, model: str) -> bool:
-        """Whether a model is planned or served."""
-        return (self._plan is not None and self._plan.model(model) is not None) or any(
-            replica.report is not None and replica.model == model for replica in self._replicas()
-        )
+        """Whether a model is planned, or served by more than what the plan has ended by now."""
+        if self._plan is not None and self._plan.model(model) is not None:
+            return True
+        reports = (replica.report for replica in self._replicas() if replica.model == model)
+        return any(report is not None and not (self._plan and report.state == "draining") for report in reports)
+
+    def has_ended(self, model: str) -> bool:
+        """Whether the plan is one without a model, which nobody serves any more."""
+        return self._plan is not None and not self.knows(model)
 
     def slo(self, model: str) -> Slo:
         """The default objective of a model's requests."""

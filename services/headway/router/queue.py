@@ -4,7 +4,7 @@ import asyncio
 from collections import OrderedDict, defaultdict
 from collections.abc import Callable, Container, Iterator, Sequence
 
-from headway.core.errors import ResourceExhaustedError
+from headway.core.errors import HeadwayError, ResourceExhaustedError
 from headway.core.fair_share import FairShare
 from headway.router.dispatcher import Shortage
 from headway.router.lease import Lease
@@ -24,6 +24,11 @@ class WaitingQueue:
         self._fair_share = fair_share
         self._resumed: defaultdict[str, _Line] = defaultdict(OrderedDict)
         self._new: defaultdict[str, _Line] = defaultdict(OrderedDict)
+
+    @property
+    def models(self) -> set[str]:
+        """Those that requests wait for."""
+        return {model for lines in (self._resumed, self._new) for model, line in lines.items() if line}
 
     @property
     def num_queued(self) -> int:
@@ -77,6 +82,14 @@ class WaitingQueue:
                     full.add(queued.request.tenant)
                 elif isinstance(found, Lease):
                     future.set_result(found)
+                    self.leave(queued)
+
+    def refuse(self, model: str, refusal: Callable[[], HeadwayError]) -> None:
+        """Ends the waiting of all requests for a model."""
+        for line in (self._resumed[model], self._new[model]):
+            for queued, future in list(line.items()):
+                if not future.done():
+                    future.set_exception(refusal())
                     self.leave(queued)
 
     def _in_turn(self, requests: Sequence[QueuedRequest], full: Container[str]) -> Iterator[QueuedRequest]:

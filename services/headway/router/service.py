@@ -5,6 +5,7 @@ import time
 from collections.abc import Iterable, Iterator
 from contextlib import aclosing, contextmanager
 from dataclasses import replace
+from functools import partial
 
 from headway.core.errors import NotFoundError, ResourceExhaustedError, UnavailableError
 from headway.core.line import QueuePolicy
@@ -132,6 +133,7 @@ class RouterService:
     async def apply(self, plan: ServingPlan) -> None:
         """Routes by a plan's groups, latency models and objectives from now on."""
         self.dispatcher.fleet.apply(plan)
+        self._refuse_ended()
 
     async def follow(self, member: Member) -> None:
         """Takes in a worker's load reports for as long as they come."""
@@ -142,10 +144,12 @@ class RouterService:
             async with aclosing(reports):
                 async for of_models in reports:
                     fleet.update(group, of_models, now_s=time.monotonic())
+                    self._refuse_ended()
                     for report in of_models:
                         self._serve_queue(report.model)
         finally:
             group.disconnect()
+            self._refuse_ended()
 
     def lose(self, member: Member) -> None:
         """Forgets a worker that is gone. Its leases end when their gateways release them or ask for others."""
@@ -160,8 +164,11 @@ class RouterService:
         )
 
     async def _find_place(self, queued: QueuedRequest, *, asked_s: float) -> Lease:
+        model = queued.request.model
+        if self.dispatcher.fleet.has_ended(model):  # while its prefix was looked for
+            raise self._unknown(model)
         place = self._queue.enter(queued)
-        self._serve_queue(queued.request.model)
+        self._serve_queue(model)
         ROUTE_SECONDS.observe(time.monotonic() - asked_s)
         return place.result() if place.done() else await self._wait(place, queued)
 
@@ -186,6 +193,12 @@ class RouterService:
     def _serve_queue(self, model: str) -> None:
         self._queue.serve(model, place=self._place)
 
+    def _refuse_ended(self) -> None:
+        """Tells those that wait for a model which has been deleted that nobody will serve it."""
+        for model in self._queue.models:
+            if self.dispatcher.fleet.has_ended(model):
+                self._queue.refuse(model, partial(self._unknown, model))
+
     def _place(self, queued: QueuedRequest) -> Lease | Shortage:
         found = self.dispatcher.place(queued)
         if isinstance(found, Lease):
@@ -201,10 +214,12 @@ class RouterService:
                 "No model is served yet.", hint="Headway is starting; try again in a moment.", retry_after_s=_RETRY_S
             )
         ROUTE_DECISIONS.labels("", "unknown_model").inc()
-        raise NotFoundError(
-            f"The model '{model}' is not served here.",
-            hint=f"Ask for one of: {', '.join(fleet.models)}.",
-            field="model",
+        raise self._unknown(model)
+
+    def _unknown(self, model: str) -> NotFoundError:
+        names = [name for name in self.dispatcher.fleet.models if name != model]
+        return NotFoundError(
+            f"The model '{model}' is not served here.", hint=f"Ask for one of: {', '.join(names)}.", field="model"
         )
 
     def _depends_on_prefix(self, request: RoutingRequest) -> bool:
@@ -268,6 +283,9 @@ class RouterService:
             raise
         except UnavailableError:
             outcome = "unavailable"
+            raise
+        except NotFoundError:
+            outcome = "unknown_model"
             raise
         except asyncio.CancelledError:
             outcome = "cancelled"

@@ -49,6 +49,7 @@ class Member:
         started_at_s: seconds since 1970; of two members with one kind the newer one is asked first.
         models, group_id: what a worker serves; empty for others, and before it has loaded.
         rank: its rank in its group; requests go to rank 0 only.
+        pool: that a worker is of; empty for none.
     """
 
     kind: str
@@ -61,6 +62,7 @@ class Member:
     models: tuple[str, ...] = ()
     group_id: str = ""
     rank: int = 0
+    pool: str = ""
 
     @property
     def run(self) -> tuple[str, int, float]:

@@ -18,10 +18,11 @@ def flags(spec: ProcessSpec) -> dict[str, str]:
 
 
 def test_each_worker_has_a_gpu_a_name_and_ports_of_its_own() -> None:
-    config = CellConfig(device="cuda", workers=2, first_worker_port=9100, first_worker_metrics_port=9200)
+    config = CellConfig(device="cuda", workers=2, first_worker_port=9100, first_worker_metrics_port=9200, pool="a")
     specs = worker_specs(config, cell_id="h-worker-a-0", machine=MACHINE)
     assert [spec.name for spec in specs] == ["h-worker-a-0-0", "h-worker-a-0-1"]
     assert [spec.environment["CUDA_VISIBLE_DEVICES"] for spec in specs] == ["3", "GPU-1"]
+    assert {flags(spec)["--pool"] for spec in specs} == {"a"}
     assert [flags(spec)["--member-id"] for spec in specs] == [spec.name for spec in specs]
     assert [(flags(spec)["--port"], flags(spec)["--metrics-port"]) for spec in specs] == [
         ("9100", "9200"),

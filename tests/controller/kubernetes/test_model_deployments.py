@@ -9,6 +9,7 @@ import pytest
 
 from headway.controller.kubernetes.model_deployments import ModelDeployments
 from headway.controller.kubernetes.model_volume import ModelVolume, digest_of
+from headway.core.parallel_config import ParallelConfig
 from tests.checkpoints import make_checkpoint
 from tests.controller.kubernetes.planning import Api, Service
 
@@ -18,15 +19,25 @@ class Cluster:
 
     def __init__(self, checkpoint: Path) -> None:
         self.api, self.service = Api(), Service()
-        self._models = ModelDeployments(
+        self._checkpoint = checkpoint
+        self._declared: dict[str, dict[str, Any]] = {}
+        self._models = self._controller()
+
+    def _controller(self) -> ModelDeployments:
+        return ModelDeployments(
             self.api,  # type: ignore[arg-type]
             service=self.service,
             num_workers=lambda: 1,
-            volume=ModelVolume(directory=checkpoint.parent, claim="models"),
+            volume=ModelVolume(directory=self._checkpoint.parent, claim="models"),
             is_emulated=False,
         )
-        self._checkpoint = checkpoint
-        self._declared: dict[str, dict[str, Any]] = {}
+
+    async def restart(self) -> None:
+        """Another controller, which hears what the last one has written."""
+        for name, declared in self._declared.items():
+            declared["status"] = self.api.statuses[name]
+        self._models = self._controller()
+        await self.step()
 
     async def declare(self, name: str, *, approved: str = "", age: int = 0, **spec: Any) -> None:
         before = self._declared.get(name, {"metadata": {"generation": 0}, "spec": None})
@@ -70,7 +81,7 @@ async def test_a_manual_change_waits_until_its_plan_is_approved(cluster: Cluster
     assert cluster.served == {}
     assert cluster.reason("chat") == "AwaitsApproval"
     proposal = cluster.api.statuses["chat"]["proposal"]
-    assert proposal["changes"] == ["load chat"]
+    assert proposal["changes"] == ["worker-of-chat: load chat (32 blocks)"]
     await cluster.declare("chat", apply="Manual", maxModelLen=32, approved="plan-0")
     assert cluster.served == {}
     await cluster.declare("chat", apply="Manual", maxModelLen=32, approved=proposal["planId"])
@@ -107,6 +118,30 @@ async def test_a_manual_change_that_cannot_be_planned_is_told(cluster: Cluster) 
     assert ("chat", "CannotBePlanned") in cluster.api.events
 
 
+async def test_a_change_is_written_where_it_changes_something_and_nowhere_else(cluster: Cluster) -> None:
+    for index in range(8):
+        await cluster.declare(f"model-{index}", maxModelLen=8)
+    first = {name: status["planId"] for name, status in cluster.api.statuses.items()}
+    assert len(set(first.values())) == 8, "each has the plan that it came with"
+    assert set(cluster.api.num_writes.values()) == {2}, "an event and a status each"
+
+    cluster.api.num_writes.clear()
+    await cluster.declare("model-3", maxModelLen=16)
+    assert cluster.api.num_writes == {"model-3": 2}
+    await cluster.delete("model-4")
+    await cluster.declare("model-5", maxModelLen=64)
+    assert cluster.reason("model-5") == "CannotBePlanned"
+    assert cluster.api.num_writes == {"model-3": 2, "model-5": 2}
+
+    cluster.api.num_writes.clear()
+    await cluster.declare("model-6", maxModelLen=9)
+    assert cluster.api.num_writes == {"model-6": 2}, "what is wrong with another one is told already"
+    await cluster.restart()
+    assert cluster.api.num_writes == {"model-6": 2}, "nor does the next controller tell anything again"
+    told = {name: cluster.api.statuses[name]["planId"] for name in ("model-0", "model-7")}
+    assert told == {name: first[name] for name in told}
+
+
 async def test_priority_decides_who_is_served(cluster: Cluster) -> None:
     await cluster.declare("old", maxModelLen=60, age=2)
     await cluster.declare("young", maxModelLen=60)
@@ -126,6 +161,19 @@ async def test_bounds_of_replicas_reach_the_plan_and_wrong_ones_are_told(cluster
     await cluster.declare("chat", replicas={"min": 3, "max": 2})
     assert cluster.reason("chat") == "Invalid"
     assert "min, 3, is above max, 2" in cluster.api.statuses["chat"]["conditions"][0]["message"]
+
+
+async def test_layout_pools_and_roles_reach_the_plan_and_contradictions_are_told(cluster: Cluster) -> None:
+    await cluster.declare("wide", parallelism={"tp": 2}, pools=["h100"])
+    await cluster.declare("split", roles={"prefill": 1, "decode": 2})
+    plan = cluster.service.desired_plan
+    assert plan is not None
+    split, wide = plan.models
+    assert (wide.parallel, wide.pools) == (ParallelConfig(tp=2), ("h100",))
+    assert (split.prefill_workers, split.decode_workers) == (1, 2)
+    await cluster.declare("split", roles={"prefill": 1, "decode": 2}, parallelism={"pp": 2})
+    assert cluster.reason("split") == "Invalid"
+    assert "blocks move between lone" in cluster.api.statuses["split"]["conditions"][0]["message"]
 
 
 async def test_a_model_is_found_on_the_releases_volume_and_nowhere_else(cluster: Cluster, checkpoint: Path) -> None:

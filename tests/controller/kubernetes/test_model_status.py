@@ -8,6 +8,7 @@ import pytest
 
 from headway.controller.kubernetes.model_resource import ModelResource
 from headway.controller.kubernetes.model_status import status_of
+from headway.controller.kubernetes.plan_origins import model_orders
 from headway.controller.kubernetes.proposals import Proposal
 from headway.controller.reconcile import load_orders_of
 from headway.core.errors import FailedPreconditionError, HeadwayError
@@ -37,6 +38,8 @@ def told(
     return status_of(
         RESOURCE,
         plan=plan,
+        plan_id="plan-0",
+        orders=model_orders(plan).get(RESOURCE.model, frozenset()),
         fault=fault,
         proposal=proposal,
         serving=serving,
@@ -90,7 +93,7 @@ def test_a_conditions_time_is_that_of_its_last_change(plan: ServingPlan) -> None
 
 def test_the_slowest_group_is_what_is_predicted(plan: ServingPlan) -> None:
     assert told(plan)["predicted"] == {"ttftMs": 100, "tpotMs": 20}
-    assert told(plan)["planId"] == "plan-1"
+    assert told(plan)["planId"] == "plan-0"
 
 
 def test_a_change_that_waits_for_approval_says_how_it_is_approved(plan: ServingPlan) -> None:
@@ -103,4 +106,4 @@ def test_a_change_that_waits_for_approval_says_how_it_is_approved(plan: ServingP
     assert planned["message"].startswith("plan-2: load chat on a. To apply it: kubectl annotate")
     assert "serving.headway.dev/apply=plan-2" in planned["message"]
     assert status["proposal"] == {"planId": "plan-2", "changes": ["load chat on a"]}
-    assert status["planId"] == "plan-1"
+    assert status["planId"] == "plan-0"

@@ -43,12 +43,16 @@ async def test_a_change_is_applied_when_its_very_plan_is_approved(
 ) -> None:
     chat = make_model("chat")
     made, faults = await proposals.make({"chat": chat})
-    assert (made["chat"].plan.plan_id, made["chat"].changes, faults) == ("plan-1", ("load chat",), {})
+    assert (made["chat"].plan.plan_id, made["chat"].changes, faults) == (
+        "plan-1",
+        ("worker-of-chat: load chat (1 blocks)",),
+        {},
+    )
     for approved in ("", "plan-0"):
         assert await proposals.apply_approved([resource("chat", approved=approved)], {"chat": chat}) == []
     assert service.desired_plan is None
     [(_, _, changes)] = await proposals.apply_approved([resource("chat", approved="plan-1")], {"chat": chat})
-    assert changes == ["load chat"]
+    assert [str(change) for change in changes] == ["worker-of-chat: load chat (1 blocks)"]
     assert service.desired_plan == made["chat"].plan
 
 

@@ -289,7 +289,8 @@ def test_a_cell_with_gpus_asks_for_them() -> None:
     pod = cell_pod(pool, TEMPLATE, name="h100-3")
     [container] = pod["spec"]["containers"]
     assert container["resources"] == {"limits": {"memory": "1Ti", "nvidia.com/gpu": 8}}
-    assert container["args"] == ["--port", "9000", "--workers", "8", "--device", "cuda", "--drain-s", "60"]
+    flags = ["--workers", "8", "--pool", "h100", "--device", "cuda", "--drain-s", "60"]
+    assert container["args"] == ["--port", "9000", *flags]
     assert pod["spec"]["nodeSelector"] == {"gpu": "h100"}
     assert pod["metadata"]["ownerReferences"][0]["uid"] == "u"
     [original] = TEMPLATE.pod["spec"]["containers"]

@@ -44,6 +44,7 @@ async def _hardware(config: WorkerConfig) -> Hardware:
 async def main(config: WorkerConfig) -> None:
     async with hosting("worker", config) as host:
         group_id = config.group_id or host.member_id.replace("worker", "group")
+        host.member = replace(host.member, pool=config.pool)
         states: asyncio.Queue[WorkerState] = asyncio.Queue()
 
         async def keep_state() -> None:

@@ -36,3 +36,5 @@ class WorkerConfig(ProcessConfig):
     gives way when memory runs out."""
     group_id: str = ""
     """Group that this worker belongs to; made from the member id when empty."""
+    pool: str = ""
+    """Pool that this worker is of, which models may name."""

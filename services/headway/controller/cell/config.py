@@ -15,6 +15,8 @@ class CellConfig(CatalogueConfig):
 
     workers: int = Field(default=1, ge=1, le=64)
     """Worker processes to keep running; with `cuda` each has a GPU of its own."""
+    pool: str = ""
+    """Pool that the workers are of, which models may name."""
     device: Literal["cpu", "cuda"] = "cpu"
     """Where models run."""
     num_threads: int = Field(default=0, ge=0)

@@ -49,6 +49,7 @@ def worker_specs(config: CellConfig, *, cell_id: str, machine: MachineResources)
             queue_policy=QueuePolicy(config.queue_policy),
             port=_port(config.first_worker_port, index),
             metrics_port=_port(config.first_worker_metrics_port, index),
+            pool=config.pool,
         )
         for index in range(config.workers)
     )

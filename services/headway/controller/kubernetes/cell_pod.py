@@ -131,6 +131,7 @@ def _image(pool: PoolResource, template: CellTemplate, real: str) -> str:
 def _arguments(pool: PoolResource) -> list[str]:
     flags = {
         "--workers": pool.workers_per_cell,
+        "--pool": pool.name,
         "--device": "cuda" if pool.num_gpus else "cpu",
         "--drain-s": _drain_s(pool),
         "--emulate": pool.spec.get("emulate"),

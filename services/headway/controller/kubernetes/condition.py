@@ -4,7 +4,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-_MESSAGE_CHARS = 1024
+MESSAGE_CHARS = 1024
+"""That a condition has at most."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,7 +34,7 @@ def conditions_of(
             "type": each.type,
             "status": "True" if each.is_so else "False",
             "reason": each.reason,
-            "message": each.message[:_MESSAGE_CHARS],
+            "message": each.message[:MESSAGE_CHARS],
             "observedGeneration": generation,
             "lastTransitionTime": _since(before.get(each.type), is_so=each.is_so, now=now),
         }

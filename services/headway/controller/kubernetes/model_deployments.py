@@ -11,12 +11,15 @@ from headway.controller.kubernetes.admission import Admission, admit
 from headway.controller.kubernetes.api import KubernetesApi
 from headway.controller.kubernetes.event import event_of
 from headway.controller.kubernetes.model_resource import MODEL_DEPLOYMENT, ModelResource
-from headway.controller.kubernetes.model_status import AWAITS_APPROVAL, message_of, reason_of, status_of
+from headway.controller.kubernetes.model_status import AWAITS_APPROVAL, message_of, reason_of, says_fault, status_of
 from headway.controller.kubernetes.model_volume import ModelVolume
+from headway.controller.kubernetes.plan_origins import PlanOrigins, model_orders
 from headway.controller.kubernetes.planned import Planned
 from headway.controller.kubernetes.proposals import Proposals, is_same, without_changes
 from headway.controller.kubernetes.watch import ResourceWatch
+from headway.controller.reconcile import Action
 from headway.core.errors import AlreadyExistsError, ErrorCode, HeadwayError
+from headway.core.load_order import LoadOrder
 from headway.core.plan.serving import ModelDeployment, ServingPlan
 from headway.core.served_adapters import keeping_adapters
 
@@ -59,6 +62,7 @@ class ModelDeployments:
         self._planned_for: object = None
         self._faults: dict[str, HeadwayError] = {}  # by resource
         self._proposals = Proposals(service)
+        self._origins = PlanOrigins(service)
         self._written: dict[str, tuple[str, dict[str, Any]]] = {}  # by uid: the version before, and the status
 
     async def reconcile_forever(self) -> None:
@@ -85,8 +89,10 @@ class ModelDeployments:
         resources = sorted(map(ModelResource.of, self.watch.objects.values()), key=lambda each: each.claim)
         if self._has_workers():
             await self._plan(resources)
+        orders = model_orders(self._service.desired_plan)
+        self._origins.forget_others(orders)
         for resource in resources:
-            await self._tell(resource)
+            await self._tell(resource, orders.get(resource.model, frozenset()))
         uids = {resource.uid for resource in resources}
         self._written = {uid: written for uid, written in self._written.items() if uid in uids}
 
@@ -105,7 +111,11 @@ class ModelDeployments:
             return
         wanted, faults = await self._read(resources)
         for resource, proposal, changes in await self._proposals.apply_approved(resources, wanted):
-            await self._record(resource, "PlanApplied", f"{proposal.plan.plan_id}: {'; '.join(changes)}")
+            approved = f"{proposal.plan.plan_id}: {'; '.join(proposal.changes) or 'nothing is loaded anew'}"
+            await self._record(resource, "PlanApplied", approved)
+            for other in resources:
+                if other is not resource:
+                    await self._report_changes(other, proposal.plan, changes)
         plan = self._service.desired_plan
         held = {resource.name for resource in resources if resource.is_manual and resource.name in wanted}
         now = without_changes(wanted, held, plan)
@@ -127,7 +137,8 @@ class ModelDeployments:
             if resource.name in proposed:
                 await self._record(resource, AWAITS_APPROVAL, message_of(resource, proposed[resource.name]))
             else:
-                await self._report(resource, admission.plan, changes)
+                await self._report_fault(resource)
+                await self._report_changes(resource, admission.plan, changes)
 
     def _given(self, resources: Sequence[ModelResource]) -> object:
         """What a plan is made of: the resources, the workers that the desired plan does not know, and those that it has
@@ -178,16 +189,26 @@ class ModelDeployments:
         current = {} if plan is None else {model.name: model for model in plan.models}
         return await admit(wanted, current=current, try_plan=self._service.propose, priorities=priorities)
 
-    async def _apply(self, plan: ServingPlan | None, current: ServingPlan | None) -> list[str]:
+    async def _apply(self, plan: ServingPlan | None, current: ServingPlan | None) -> list[Action]:
         if plan is None or is_same(plan, current):
             return []
         return await self._service.apply(plan, dry_run=False)
 
-    async def _tell(self, resource: ModelResource) -> None:
-        version, written = self._written.get(resource.uid, ("", dict(resource.status)))
+    async def _tell(self, resource: ModelResource, orders: frozenset[LoadOrder]) -> None:
+        """Writes the resource's status where it is another one than was written.
+
+        Args:
+            orders: what groups are to load of its model.
+        """
+        version, written = self._written_of(resource)
+        plan, plan_id = self._service.desired_plan, ""
+        if plan is not None and orders:
+            plan_id = await self._origins.of(resource.model, orders, plan=plan, told=written.get("planId", ""))
         status = status_of(
             resource,
-            plan=self._service.desired_plan,
+            plan=plan,
+            plan_id=plan_id,
+            orders=orders,
             fault=self._faults.get(resource.name),
             proposal=self._proposals.waiting.get(resource.name),
             serving=self._service.serving(),
@@ -201,13 +222,23 @@ class ModelDeployments:
             await self._api.apply_status(MODEL_DEPLOYMENT, resource.name, status)
             self._written[resource.uid] = (resource.version, status)
 
-    async def _report(self, resource: ModelResource, plan: ServingPlan | None, changes: Sequence[str]) -> None:
-        """An event with why nothing is planned, or with what the plan changes."""
+    def _written_of(self, resource: ModelResource) -> tuple[str, dict[str, Any]]:
+        """The version before its status was written last, and that status."""
+        return self._written.get(resource.uid, ("", dict(resource.status)))
+
+    async def _report_fault(self, resource: ModelResource) -> None:
+        """An event with why the resource as it is now is not planned for, unless its status says so already."""
         fault = self._faults.get(resource.name)
-        if fault is not None:
+        if fault is not None and not says_fault(self._written_of(resource)[1], fault, generation=resource.generation):
             await self._record(resource, reason_of(fault), str(fault), is_warning=True)
-        elif plan is not None and changes:
-            await self._record(resource, "PlanApplied", f"{plan.plan_id}: {'; '.join(changes)}")
+
+    async def _report_changes(
+        self, resource: ModelResource, plan: ServingPlan | None, changes: Sequence[Action]
+    ) -> None:
+        """An event with what a plan changes for the resource's model, where that is anything."""
+        own = [str(change) for change in changes if resource.model in change.models]
+        if plan is not None and own:
+            await self._record(resource, "PlanApplied", f"{plan.plan_id}: {'; '.join(own)}")
 
     async def _record(self, resource: ModelResource, reason: str, message: str, *, is_warning: bool = False) -> None:
         """An event. One that cannot be written is lost."""

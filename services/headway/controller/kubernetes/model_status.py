@@ -3,10 +3,10 @@
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
-from headway.controller.kubernetes.condition import Condition, conditions_of
+from headway.controller.kubernetes.condition import MESSAGE_CHARS, Condition, conditions_of
 from headway.controller.kubernetes.model_resource import APPROVAL, ModelResource
 from headway.controller.kubernetes.proposals import Proposal
-from headway.controller.reconcile import is_served, load_orders_of
+from headway.controller.reconcile import is_served
 from headway.core.errors import ErrorCode, HeadwayError
 from headway.core.load_order import LoadOrder
 from headway.core.plan.serving import Assignment, ServingPlan
@@ -27,6 +27,12 @@ def reason_of(fault: HeadwayError) -> str:
     return _REASONS.get(fault.code, "Waiting")
 
 
+def says_fault(status: Mapping[str, Any], fault: HeadwayError, *, generation: int) -> bool:
+    """Whether a status says of a generation of its resource that this is why it is not planned for."""
+    said = {"reason": reason_of(fault), "message": str(fault)[:MESSAGE_CHARS], "observedGeneration": generation}
+    return any(each["type"] == "Planned" and said.items() <= each.items() for each in status.get("conditions", []))
+
+
 def message_of(resource: ModelResource, proposal: Proposal) -> str:
     """What a proposal changes, and how it is approved."""
     command = f"kubectl annotate --overwrite modeldeployment {resource.name} {APPROVAL}={proposal.plan.plan_id}"
@@ -37,6 +43,8 @@ def status_of(
     resource: ModelResource,
     *,
     plan: ServingPlan | None,
+    plan_id: str,
+    orders: Collection[LoadOrder],
     fault: HeadwayError | None,
     proposal: Proposal | None,
     serving: Mapping[str, Collection[LoadOrder]],
@@ -47,6 +55,9 @@ def status_of(
     """What the status should say.
 
     Args:
+        plan: the desired one.
+        plan_id: of the plan that gave the model its groups, which the desired one leaves as they are.
+        orders: what these groups are to load of it.
         fault: why the resource as it is now is not planned for; None where it is, or is about to be.
         proposal: the plan for the resource as it is now, where that waits for approval.
         serving: what each worker serves.
@@ -55,7 +66,7 @@ def status_of(
         now: in UTC, as text.
     """
     assignments = [] if plan is None else [each for each in plan.assignments if each.model == resource.model]
-    served = 0 if plan is None else _num_served(plan, resource.model, serving)
+    served = sum(is_served(order, serving) for order in orders)
     conditions = _conditions(
         fault,
         awaited="" if proposal is None else message_of(resource, proposal),
@@ -70,8 +81,8 @@ def status_of(
     }
     if proposal is not None:
         status["proposal"] = {"planId": proposal.plan.plan_id, "changes": list(proposal.changes)}
-    if plan is not None and assignments:
-        status |= {"planId": plan.plan_id, "layout": str(assignments[0].parallel), "predicted": _predicted(assignments)}
+    if assignments:
+        status |= {"planId": plan_id, "layout": str(assignments[0].parallel), "predicted": _predicted(assignments)}
     return status
 
 
@@ -105,11 +116,6 @@ def _conditions(
     else:
         degraded = Condition(type="Degraded", is_so=False, reason="AsPlanned" if num_served else "NotServing")
     return planned, loaded, ready, degraded
-
-
-def _num_served(plan: ServingPlan, model: str, serving: Mapping[str, Collection[LoadOrder]]) -> int:
-    orders = {order for works in load_orders_of(plan).values() for order in works if order.model == model}
-    return sum(is_served(order, serving) for order in orders)
 
 
 def _predicted(assignments: Sequence[Assignment]) -> dict[str, int]:

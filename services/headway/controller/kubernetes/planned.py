@@ -3,6 +3,7 @@
 from collections.abc import Collection, Mapping, Sequence
 from typing import Protocol
 
+from headway.controller.reconcile import Action
 from headway.core.cluster import PlanWorker
 from headway.core.load_order import LoadOrder
 from headway.core.plan.serving import ModelDeployment, ServingPlan
@@ -27,6 +28,8 @@ class Planned(Protocol):
 
     async def propose(self, models: Sequence[ModelDeployment]) -> ServingPlan: ...
 
-    async def apply(self, plan: ServingPlan, *, dry_run: bool, replaces: str | None = None) -> list[str]: ...
+    async def apply(self, plan: ServingPlan, *, dry_run: bool, replaces: str | None = None) -> list[Action]: ...
+
+    async def plan(self, plan_id: str) -> ServingPlan: ...
 
     async def plan_on(self, workers: Sequence[PlanWorker]) -> ServingPlan: ...

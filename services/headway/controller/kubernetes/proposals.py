@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from headway.controller.kubernetes.model_resource import ModelResource
 from headway.controller.kubernetes.planned import Planned
+from headway.controller.reconcile import Action
 from headway.core.cluster import PlanWorker
 from headway.core.errors import ErrorCode, HeadwayError
 from headway.core.plan.serving import ModelDeployment, ServingPlan
@@ -45,7 +46,7 @@ class Proposals:
 
     async def apply_approved(
         self, resources: Sequence[ModelResource], wanted: Mapping[str, ModelDeployment]
-    ) -> list[tuple[ModelResource, Proposal, list[str]]]:
+    ) -> list[tuple[ModelResource, Proposal, list[Action]]]:
         """Applies the plan that a resource approves of, where it still holds; tells of which resource, and what
         changes. It is one at most: the others were made to replace another plan."""
         for resource in resources:
@@ -93,7 +94,7 @@ class Proposals:
                     raise
                 faults[name] = error
             else:
-                made[name] = Proposal(model=model, plan=plan, replaces=current, changes=tuple(changes))
+                made[name] = Proposal(model=model, plan=plan, replaces=current, changes=tuple(map(str, changes)))
         self.waiting = {**self.waiting, **made}
         return made, faults
 

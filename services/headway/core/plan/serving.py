@@ -36,6 +36,10 @@ class ModelDeployment:
         tool_parser, reasoning_parser: how its tool calls and its reasoning are read; empty as its chat template shows.
         min_replicas, max_replicas: how many groups serve it where the planner chooses; None for one at least, and for
             as many as there are. An applied placement says so itself.
+        parallel: of each of its groups; None where the stack's limits or the planner say so. Models for which it
+            differs share no worker.
+        pools: whose workers may serve it; empty for all.
+        prefill_workers, decode_workers: that compute its prompts, and that go on with its sequences. Both or neither.
     """
 
     name: str
@@ -53,6 +57,15 @@ class ModelDeployment:
     reasoning_parser: str = ""
     min_replicas: int | None = None
     max_replicas: int | None = None
+    parallel: ParallelConfig | None = None
+    pools: tuple[str, ...] = ()
+    prefill_workers: int | None = None
+    decode_workers: int | None = None
+
+    @property
+    def has_roles(self) -> bool:
+        """Whether its prompts are computed by other workers than those that go on with them."""
+        return self.prefill_workers is not None or self.decode_workers is not None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

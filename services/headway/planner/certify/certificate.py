@@ -15,6 +15,7 @@ from headway.planner.certify.encoder import encoder_violations
 from headway.planner.certify.group import group_violations
 from headway.planner.certify.memory import memory_violations, part_of
 from headway.planner.certify.roles import role_violations
+from headway.planner.certify.terms import role_count_violations, terms_violations
 
 
 def find_violations(plan: ServingPlan) -> list[str]:
@@ -58,6 +59,7 @@ def _coverage_violations(plan: ServingPlan) -> Iterator[str]:
             yield f"No worker serves model '{model.name}'."
         elif not plan.placement_id:  # which says itself how many there are
             yield from _replica_violations(model, served[model.name])
+            yield from role_count_violations(plan, model)
 
 
 def _replica_violations(model: ModelDeployment, num_replicas: int) -> Iterator[str]:
@@ -70,6 +72,7 @@ def _replica_violations(model: ModelDeployment, num_replicas: int) -> Iterator[s
 def _assignment_violations(plan: ServingPlan) -> Iterator[str]:
     models = {model.name: model for model in plan.models}
     hardware = {worker.worker_id: worker.hardware for worker in plan.workers}
+    pools = {worker.worker_id: worker.pool for worker in plan.workers}
     for assignment in plan.assignments:
         model, worker_id = models.get(assignment.model), assignment.worker_id
         if model is None:
@@ -80,6 +83,7 @@ def _assignment_violations(plan: ServingPlan) -> Iterator[str]:
             continue
         if others := [name for name in assignment.worker_ids if hardware[name].engine is not model.engine]:
             yield f"'{model.name}' is to run on {model.engine}, and {others[0]} has {hardware[others[0]].engine}."
+        yield from terms_violations(assignment, model, pools)
         if unfit := list(_layout_violations(assignment, model, hardware)):
             yield from (f"{assignment.group_id}: {violation}" for violation in unfit)
             continue  # what a rank should hold is not known

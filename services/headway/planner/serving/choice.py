@@ -1,6 +1,6 @@
 """Chooses the serving plan whose layout suits models and workers best. Pure."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 from headway.core.catalogue import Catalogue
@@ -11,6 +11,7 @@ from headway.core.parallel_config import SINGLE, ParallelConfig
 from headway.core.plan.serving import Alternative, Assignment, EngineLimits, ModelDeployment, ServingPlan, Verdict
 from headway.core.profile import Profile
 from headway.core.stage_profile import StageProfile
+from headway.planner.serving.allotment import Allotment, Terms, allot
 from headway.planner.serving.engines import EnginePart, joined, parts_of
 from headway.planner.serving.layouts import CandidateLayout, layouts_of, verdict_of, weigh, worth
 from headway.planner.serving.layouts import choose as choose_layout
@@ -31,7 +32,7 @@ def choose_plan(
     catalogue: Catalogue | None = None,
 ) -> ServingPlan:
     """Makes a plan as `make_plan` does, with a layout that the limits leave open; for the models of each engine on the
-    workers that have it.
+    workers that have it, and for those of equal terms on the workers that are allotted to them.
 
     Layouts are weighed by estimates, so that measuring one of them changes no choice.
 
@@ -39,7 +40,7 @@ def choose_plan(
         InvalidArgumentError, FailedPreconditionError: also without layout, where no layout is feasible.
     """
 
-    def choose(part: EnginePart) -> ServingPlan:
+    def choose(part: Allotment) -> ServingPlan:
         return _choose(
             part.models,
             part.workers,
@@ -54,7 +55,31 @@ def choose_plan(
         )
 
     parts = parts_of(models, workers, limits=limits, current=current)
-    return joined([choose(part) for part in parts], models)
+    return joined([_choose_each(part, choose) for part in parts], models)
+
+
+def _choose_each(part: EnginePart, choose: Callable[[Allotment], ServingPlan]) -> ServingPlan:
+    """Plans for the models of each terms. Those whose workers do not do get twice as many, where others can spare them:
+    only planning tells how many a model needs whose layout is open."""
+    needs: dict[Terms, int] = {}
+    fault: FailedPreconditionError | None = None
+    while True:
+        try:
+            allotments = allot(part.models, part.workers, limits=part.limits, current=part.current, needs=needs)
+        except FailedPreconditionError as error:
+            raise fault or error from None
+        plans: list[ServingPlan] = []
+        for each in allotments:
+            try:
+                plans.append(choose(each))
+            except FailedPreconditionError as error:
+                if len(allotments) == 1 or not is_open(each.limits):
+                    raise
+                fault, needs[each.terms] = error, 2 * len(each.workers)
+                break
+        else:
+            plan = joined(plans, part.models)
+            return plan if len(plan.workers) == len(part.workers) else replace(plan, workers=part.workers)
 
 
 def _choose(
