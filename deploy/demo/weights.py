@@ -5,7 +5,7 @@ from torch import Tensor
 
 from headway.checkpoint.names import checkpoint_name
 from headway.core.model import ModelSpec
-from headway.profiler.capture.decoder import Decoder
+from headway.profiler.zoo.networks.decoder import Decoder
 
 INIT_STD = 0.02
 

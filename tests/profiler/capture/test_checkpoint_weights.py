@@ -11,8 +11,8 @@ from headway.checkpoint.model_directory import read_spec
 from headway.core.capture import CaptureRequest
 from headway.core.errors import HeadwayError
 from headway.core.initial_weights import WeightsRequest
-from headway.profiler.capture.decoder import Decoder
 from headway.profiler.capture.weights import write_weights
+from headway.profiler.zoo.networks.decoder import Decoder
 from tests.profiler.capture.test_decoder import CONFIGS
 
 _SMALL = {

@@ -15,8 +15,8 @@ from torch import nn
 from headway.checkpoint.model_directory import read_spec
 from headway.core.capture import ZOO_PREFIX, CaptureRequest
 from headway.core.errors import InvalidArgumentError, NotFoundError
-from headway.profiler.capture.decoder import Decoder
 from headway.profiler.zoo.network import make_network
+from headway.profiler.zoo.networks.decoder import Decoder
 from headway.profiler.zoo.registry import find
 
 _DEFAULT_SEQ = 1024

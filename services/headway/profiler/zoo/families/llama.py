@@ -3,7 +3,10 @@
 from dataclasses import dataclass, replace
 from typing import Self
 
+from headway.core.model import ExpertsSpec, ModelFamily, ModelSpec, RopeSpec
 from headway.profiler.zoo.model import InputSpec, ZooModel
+
+_NORM_EPS = 1e-6
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -23,6 +26,16 @@ class ExpertsConfig:
 
     def small(self) -> Self:
         return replace(self, num_experts=4, num_experts_per_token=2, inner=16, shared_inner=min(self.shared_inner, 48))
+
+    @property
+    def spec(self) -> ExpertsSpec:
+        return ExpertsSpec(
+            num_experts=self.num_experts,
+            num_experts_per_tok=self.num_experts_per_token,
+            intermediate_size=self.inner,
+            shared_intermediate_size=self.shared_inner,
+            is_normalized=self.is_normalized,
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,6 +68,29 @@ class LlamaConfig:
             seq=16,
             head_dim=8,
             experts=self.experts and self.experts.small(),
+        )
+
+    @property
+    def spec(self) -> ModelSpec:
+        """As a checkpoint of it would say, in float32."""
+        return ModelSpec(
+            family=ModelFamily.LLAMA,
+            architecture="LlamaForCausalLM",
+            vocab_size=self.vocabulary,
+            hidden_size=self.hidden,
+            num_layers=self.num_layers,
+            num_heads=self.num_heads,
+            num_kv_heads=self.num_kv_heads,
+            head_dim=self.head_dim,
+            intermediate_size=self.inner,
+            max_position=self.seq,
+            dtype="float32",
+            activation="silu",
+            norm_eps=_NORM_EPS,
+            rope=RopeSpec(theta=self.rotary_base, rotary_dim=self.head_dim),
+            attention_bias=self.has_qkv_bias,
+            qk_norm=self.has_qk_norm,
+            experts=None if self.experts is None else self.experts.spec,
         )
 
     def inputs(self, *, batch: int, seq: int) -> tuple[InputSpec, ...]:

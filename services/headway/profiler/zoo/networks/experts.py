@@ -6,6 +6,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from headway.profiler.zoo.networks.feed_forward import GatedMlp
+
 
 class DispatchedExperts(nn.Module):
     """GShard's layer: einsums with one-hot tensors send tokens to experts and back (GShard section 2.2).
@@ -91,6 +93,20 @@ class GatheredExperts(nn.Module):
         if self.is_normalized:
             weights = weights / weights.sum(dim=-1, keepdim=True)
         return torch.zeros_like(gates).scatter(-1, chosen, weights)
+
+
+class SharedExperts(nn.Module):
+    """A mixture of experts beside one that sees all tokens, weighted by a gate of its own."""
+
+    def __init__(self, hidden: int, experts: GatheredExperts, *, inner: int) -> None:
+        super().__init__()
+        self.experts = experts
+        self.shared = GatedMlp(hidden, inner, activation="silu")
+        self.shared_gate = nn.Linear(hidden, 1, bias=False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Maps [batch, seq, hidden] to the same shape."""
+        return self.experts(x) + self.shared_gate(x).sigmoid() * self.shared(x)  # type: ignore[no-any-return]
 
 
 def _one_hot(index: Tensor, size: int) -> Tensor:
