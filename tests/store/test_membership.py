@@ -1,15 +1,18 @@
 """Members that announce themselves."""
 
 import asyncio
+import json
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from headway.core.codec import to_document
 from headway.core.errors import UnavailableError
 from headway.store.embedded import EmbeddedRedis
 from headway.store.membership import Announcements, Member, Membership
 from headway.store.redis import Database
+from headway.store.schema import MEMBER as KEY
 from headway.store.schema import MEMBERS_CHANGED
 
 MEMBER = Member(kind="router", member_id="router-0", endpoint="a:1", metrics_endpoint="", pid=1, started_at_s=1.0)
@@ -60,6 +63,12 @@ async def test_a_lease_is_renewed_in_silence(database: Database) -> None:
         await membership.renew(MEMBER)
         assert await heard(announcements, database) == 0
     assert await membership.members() == [MEMBER]
+
+
+async def test_a_member_of_a_later_version_is_read_as_far_as_it_is_known(database: Database) -> None:
+    told = to_document(MEMBER) | {"colour": "blue"}
+    await database.redis.set(KEY.key(database.namespace, MEMBER.kind, MEMBER.member_id), json.dumps(told))
+    assert await Membership(database).members() == [MEMBER]
 
 
 async def test_many_that_come_at_once_are_one_announcement(database: Database) -> None:

@@ -8,7 +8,7 @@ import math
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import lru_cache
 from typing import cast
 
@@ -74,6 +74,9 @@ class Member:
     def is_leader(self) -> bool:
         """Whether it speaks for its group; a lone worker does."""
         return self.rank == 0
+
+
+_FIELDS = frozenset(field.name for field in fields(Member))
 
 
 class Announcements:
@@ -189,5 +192,6 @@ class Membership:
 
 @lru_cache(maxsize=1024)
 def _read(text: str) -> Member:
-    """Every process reads all leases again and again, and they hardly ever change."""
-    return from_document(Member, json.loads(text))
+    """Every process reads all leases again and again, and they hardly ever change. Those of a later version may tell
+    more than this one knows: during an upgrade both are there."""
+    return from_document(Member, {name: value for name, value in json.loads(text).items() if name in _FIELDS})
