@@ -125,18 +125,24 @@ def _published(stage_s: float, steps: int) -> dict[str, Any]:
 def _costs(steps: int) -> dict[str, Any]:
     step = capture(_SMALL, (4,))
     splitting, tracing = split_costs(step, steps), tracing_costs(_SMALL)
-    again_s = restart_s(step, step.execution((4,), batch=_BATCH, micro_batch=4))
+    execution = step.execution((4,), batch=_BATCH, micro_batch=4)
+    again_s, times = restart_s(step, execution), OperatorTimes()
+    parts = [(times.of_operators(each), times.of_program(each)) for each in part_programs(execution, step.programs)]
+    error = median(abs(operators_s / whole_s - 1) for operators_s, whole_s in parts)
     console.print(f"F + I + W over F + B, CPU time: {splitting.ratio:.3f}")
     console.print(
         f"four stages: traced and compiled in {tracing.traced_s:.2f} s ({tracing.traced_cpu_s:.2f} s of CPU), from the "
         f"run's directory in {tracing.kept_s:.2f} s ({tracing.kept_cpu_s:.2f} s of CPU)"
     )
     console.print(f"from a kill to the next step's end: {again_s:.2f} s")
+    console.print(f"parts foretold from their operators, CPU time: median error {error:.1%}")
     return {
         "size": asdict(_SMALL),
         "splitting": {**asdict(splitting), "ratio": splitting.ratio},
         "tracing": asdict(tracing),
         "restart_s": again_s,
+        "parts": [{"operators_s": operators_s, "whole_s": whole_s} for operators_s, whole_s in parts],
+        "median_error_of_parts": error,
     }
 
 

@@ -1,7 +1,7 @@
 """Random series-parallel modules in random stages, with micro-batches and meshes of their own: the lists of all ranks,
 run by threads, give one process's loss and gradients.
 
-`python -m tests.train.series_parallel 200` checks so many.
+`python -m tests.train.series_parallel 200` checks so many, and with a further number only those from that one on.
 """
 
 import copy
@@ -231,6 +231,6 @@ def _run(
 
 
 if __name__ == "__main__":
-    for number in range(int(sys.argv[1])):
+    for number in range(*reversed([int(argument) for argument in sys.argv[1:3]])):
         check(number)
         print(f"module {number}: exact", flush=True)
