@@ -25,6 +25,7 @@ _STRING = rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"'
 _WHOLE_STRING = re.compile(_STRING, re.DOTALL)
 _ITEMS = re.compile(rb'(?:(?:[^",\[\]{}]++|' + _STRING + rb")*+,)++", re.DOTALL)  # up to the last comma among them
 _BRACKET_OR_QUOTE = re.compile(rb'["\[\]{}]')
+_BLANKS = b" \t\r\n"
 _NEXT = re.compile(rb"[ \t\r\n]*+(.)", re.DOTALL)
 _CLOSING = {ord("["): b"]", ord("{"): b"}"}
 
@@ -87,11 +88,10 @@ class _Document:
     def _cut(self, comma: int) -> None:
         """Ends the piece at a comma within a list or an object."""
         content = self._content
-        first, following = _NEXT.match(content, self._start), _NEXT.match(content, comma + 1)
-        if not self._open or first is None or first.start(1) == comma:
+        before, behind = content[self._start : comma].rstrip(_BLANKS), _NEXT.match(content, comma + 1)
+        is_in_place = before and before[-1:] not in b"[{," and behind is not None and behind.group(1) not in b"]}"
+        if not self._open or not is_in_place:
             return
-        if following is None or following.group(1) in b"]}":
-            return  # a comma too many
         self._take(comma, b"".join(_CLOSING[content[start]] for start in reversed(self._open)))
         self._start = comma + 1
 
