@@ -8,18 +8,34 @@ import time
 from collections import Counter
 from pathlib import Path
 
-from tests.chaos.storm import draw, storming
+from tests.chaos.storm import Storm, draw, storming
+
+USUAL_STANDSTILL = "for 12.5 s"  # almost long enough for being taken for dead
+
+
+def chosen(storm: Storm, *, only: str) -> list[str]:
+    """The names of what is drawn from."""
+    if only:
+        return [name for name in storm.happenings() | storm.standstills() if only in name]
+    return [*storm.happenings(), *(name for name in storm.standstills() if name.endswith(USUAL_STANDSTILL))]
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.chaos", description=__doc__)
     parser.add_argument("--seed", type=int, default=random.randrange(10**6), help="draws what happens")
     parser.add_argument("--minutes", type=float, default=10.0, help="nothing more happens after so long")
+    parser.add_argument(
+        "--only",
+        default="",
+        metavar="TEXT",
+        help="draw from what has this in its name: 'stop ' for every process that stands still, up to 60 s",
+    )
     options = parser.parse_args()
-    print(f"This storm can be had again with SEED={options.seed}.", flush=True)
+    only = f" ONLY='{options.only}'" if options.only else ""
+    print(f"This storm can be had again with SEED={options.seed}{only}.", flush=True)
     deadline_s = time.monotonic() + 60 * options.minutes
     with tempfile.TemporaryDirectory() as directory, storming(Path(directory)) as storm:
-        for name in draw(options.seed, list(storm.happenings()), num=10_000):
+        for name in draw(options.seed, chosen(storm, only=options.only), num=10_000):
             if time.monotonic() > deadline_s:
                 break
             storm.run([name])

@@ -1,5 +1,6 @@
 """Things that happen to a running stack, in an order that a seed gives; and what must hold afterwards."""
 
+import json
 import os
 import random
 import re
@@ -7,7 +8,7 @@ import signal
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
 
@@ -28,6 +29,9 @@ _WELL_TIMEOUT_S = 90.0
 _REACH_TIMEOUT_S = 90.0
 _HARMS = {"gateway": frozenset({Outcome.BROKEN}), "router": frozenset({Outcome.REFUSED})}
 _SERVICES = ("router", "kvcache", "planner", "profiler")
+_WATCHED = (*_SERVICES, "gateway-0", "gateway-1", "worker-0", "worker-1", "controller", "redis", "supervisor")
+STANDSTILLS_S = (5.0, 12.5, 20.0, 60.0)
+_APPENDED = ("appendonly.aof", "appendonlydir")  # up to Redis 6, and since
 
 
 class Storm:
@@ -42,6 +46,7 @@ class Storm:
         self._failpoints = failpoints
         key, key_id = self._make_key()
         self._keys = {key_id}
+        self._revoked: set[str] = set()
         self.faults: list[Fault] = []
         self.crowd = Crowd(stack.url, num_clients=_NUM_CLIENTS, headers={"authorization": f"Bearer {key}"})
 
@@ -64,13 +69,24 @@ class Storm:
             | {
                 "kill controller": self._kill_controller,
                 "lose data": self._lose_data,
+                "spoil data": self._spoil_data,
+                "lose data that was not synced": self._lose_unsynced_data,
                 "make a key": lambda: self._keys.add(self._make_key()[1]),
+                "revoke a key": self._revoke_key,
             }
         )
 
+    def standstills(self) -> dict[str, Callable[[], None]]:
+        """Each process stands still for each of these times, by name; the longer ones are as good as its end."""
+        return {
+            f"stop {name} for {seconds:g} s": partial(self._stop, name, seconds)
+            for name in _WATCHED
+            for seconds in STANDSTILLS_S
+        }
+
     def run(self, names: list[str]) -> None:
         """Has these happen, each once all is well after the one before."""
-        happenings = self.happenings()
+        happenings = self.happenings() | self.standstills()
         for name in names:
             began_s = time.monotonic()
             happenings[name]()
@@ -86,6 +102,8 @@ class Storm:
         found = violations(requests, self.faults, answers=self.crowd.answers())
         if lost := self._keys - self._known_keys():
             found.append(f"keys that were acknowledged are lost: {', '.join(sorted(lost))}")
+        if opened := self._revoked & self._known_keys(state="active"):
+            found.append(f"keys that were revoked open again: {', '.join(sorted(opened))}")
         writers = find_log_writers(self._stack.state_dir / "logs")
         runs = Counter(each.name for each in writers if each.name != "controller")  # its log is its forkservers', too
         found += [f"{name} runs {num} times" for name, num in runs.items() if num > 1]
@@ -112,6 +130,66 @@ class Storm:
             redis.flushall()
             wait_for(lambda: bool(redis.exists("headway:kept")), timeout_s=_WELL_TIMEOUT_S)
 
+    def _stop(self, name: str, seconds: float) -> None:
+        """It may be ended meanwhile, by whoever watches it."""
+        stopped = psutil.Process(self._pid(name))
+        stopped.suspend()
+        time.sleep(seconds)
+        with suppress(psutil.NoSuchProcess):
+            stopped.resume()
+
+    def _pid(self, name: str) -> int:
+        stack = self._stack.stack
+        first = {"controller": stack.controller, "redis": stack.redis, "supervisor": stack.supervisor}
+        found = first.get(name)
+        return self._stack.pid(name) if found is None else found.pid
+
+    def _spoil_data(self) -> None:
+        """The append-only file cannot be read when Redis begins again, which sets it aside."""
+        with self._redis_ended() as directory:
+            (path, *_) = self._appended(directory)
+            content = bytearray(path.read_bytes())
+            content[content.index(b"\r\n*", len(content) // 2) + 2] = 0  # where a command begins
+            path.write_bytes(content)
+
+    def _lose_unsynced_data(self) -> None:
+        """The machine ends as by a loss of power: of what Redis has written since, nothing was on the disk. What was
+        acknowledged meanwhile was."""
+        directory = self._stack.state_dir / "redis"
+        before = {path: path.read_bytes() for path in self._appended(directory)}
+        self._keys.add(self._make_key()[1])
+        with self._redis_ended(also="controller"):
+            for path, content in before.items():
+                path.write_bytes(content)
+
+    @contextmanager
+    def _redis_ended(self, *, also: str = "") -> Iterator[Path]:
+        """Redis, and another process with it, have been killed; they begin again behind the block. Gives the directory
+        of its data."""
+        supervisor = psutil.Process(self._pid("supervisor"))
+        killed = [psutil.Process(self._pid(name)) for name in ("redis", also) if name]
+        supervisor.suspend()
+        try:
+            for each in killed:
+                each.kill()
+            wait_for(lambda: not any(_lives(each.pid) for each in killed))
+            yield self._stack.state_dir / "redis"
+        finally:
+            supervisor.resume()
+        wait_for(lambda: not {each.pid for each in killed} & {self._pid("redis"), self._pid("controller")})
+
+    def _appended(self, directory: Path) -> list[Path]:
+        """The files that Redis appends to; the longest first."""
+        roots = [directory / name for name in _APPENDED]
+        files = [path for root in roots for path in (root, *root.rglob("*")) if path.is_file()]
+        return sorted(files, key=lambda path: -path.stat().st_size)
+
+    def _revoke_key(self) -> None:
+        key_id = self._make_key()[1]
+        revoked = self._stack.headway("key", "revoke", key_id)
+        assert revoked.returncode == 0, revoked.stderr
+        self._revoked.add(key_id)
+
     def _make_key(self) -> tuple[str, str]:
         """An acknowledged key and its id."""
         made = self._stack.headway("key", "create")
@@ -120,10 +198,11 @@ class Storm:
         assert key_id is not None
         return made.stdout.split()[0], key_id.group()
 
-    def _known_keys(self) -> set[str]:
+    def _known_keys(self, *, state: str = "") -> set[str]:
+        """Their ids; of those only that are in this state, if one is given."""
         listed = self._stack.headway("key", "list", "--json")
         assert listed.returncode == 0, listed.stderr
-        return set(re.findall(r"\bkey-[0-9a-f]+", listed.stdout))
+        return {each["key_id"] for each in json.loads(listed.stdout) if state in ("", each["state"])}
 
     def _is_well(self) -> bool:
         try:

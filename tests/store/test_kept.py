@@ -31,6 +31,24 @@ async def empty(database: Database) -> None:
     await database.redis.eval(script, 0, f"{database.namespace}:*")
 
 
+_COPY_ALL = """
+for _, key in ipairs(redis.call('KEYS', ARGV[1] .. ':*')) do
+  redis.call('RESTORE', ARGV[2] .. string.sub(key, #ARGV[1] + 1), 0, redis.call('DUMP', key), 'REPLACE')
+end
+"""
+
+
+async def remember(database: Database) -> None:
+    """All that is there now, as it is on the disk."""
+    await database.redis.eval(_COPY_ALL, 0, database.namespace, f"disk-of-{database.namespace}")
+
+
+async def return_to_it(database: Database) -> None:
+    """What was written since was not on the disk."""
+    await empty(database)
+    await database.redis.eval(_COPY_ALL, 0, f"disk-of-{database.namespace}", database.namespace)
+
+
 class Restorations:
     def __init__(self) -> None:
         self.num = 0
@@ -165,3 +183,48 @@ async def test_the_next_controller_has_the_copy_from_a_file(
     assert await keys.all() == [key(1), key(2)]
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
     await empty(database)
+
+
+async def test_what_redis_had_not_yet_on_the_disk_is_in_the_file(
+    database: Database, restorations: Restorations, tmp_path: Path
+) -> None:
+    """A loss of power: Redis comes back as it was a moment ago, and the controller is another one."""
+    path = tmp_path / "kept.json"
+    kept = KeptData(database, on_restored=restorations, path=path)
+    await kept.begin()
+    keys = ApiKeyStore(replace(database, writing=kept.writing))
+    await keys.put(key(1))
+    await remember(database)
+    await keys.put(key(2))
+    await keys.put(replace(key(1), revoked_at_s=5.0))
+    acknowledged = await keys.all()
+    await return_to_it(database)
+    assert await keys.all() == [key(1)]
+    await recover(database, path)
+    assert await ApiKeyStore(database).all() == acknowledged
+    await recover(database, path)
+    assert await ApiKeyStore(database).all() == acknowledged
+    await empty(database)
+
+
+async def test_a_redis_that_has_lost_what_it_had_last_gets_it_from_the_controller(
+    database: Database, kept: KeptData, restorations: Restorations
+) -> None:
+    """A replica that was behind takes the place of a lost Redis."""
+    keys = ApiKeyStore(replace(database, writing=kept.writing))
+    await keys.put(key(1))
+    await remember(database)
+    await keys.put(key(2))
+    await return_to_it(database)
+    await keys.put(key(3))
+    assert {record.key_id for record in await keys.all()} == {"key-1", "key-2", "key-3"}
+    assert restorations.num == 1
+    await remember(database)
+    async with kept.writing():
+        await return_to_it(database)
+    assert restorations.num == 1, "nothing was lost"
+    await keys.put(key(4))
+    with pytest.raises(UnavailableError, match="has lost its data while"):
+        async with kept.writing():
+            await return_to_it(database)
+    assert {record.key_id for record in await keys.all()} == {"key-1", "key-2", "key-3", "key-4"}

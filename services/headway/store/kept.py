@@ -5,6 +5,9 @@ is a mark in it: where that is missing, all else is. The controller is the only 
 them one after the other, looks for the mark before, and copies what is there afterwards, if the mark still is: what was
 put into a Redis that had just lost the rest is not taken for all there ever was, and is not written over.
 
+The mark is the number of copies that were made. A Redis with a lower one than the latest copy has lost what came last,
+as by a loss of power before that was on the disk: then all is as in the copy.
+
 Where the controller dies as well, the next one has the copy from a file.
 """
 
@@ -40,11 +43,14 @@ KEPT_FAMILIES = (
 
 _LOOK_EVERY_S = 0.5
 
-# KEYS: mark. ARGV: patterns of keys. Returns JSON: key, type and values of each; nil where the mark is missing.
+# KEYS: mark. ARGV: the number of the copy before; patterns of keys. Returns JSON: the copy's number; key, type and
+# values of each key. Nil where the mark is missing, or lower.
 _COPY = """
-if redis.call('EXISTS', KEYS[1]) == 0 then return false end
-local found = {}
-for _, pattern in ipairs(ARGV) do
+local mark = redis.call('GET', KEYS[1])
+if not mark or (tonumber(mark) or 0) < tonumber(ARGV[1]) then return false end
+local found, number = {}, (tonumber(mark) or 0) + 1
+for index = 2, #ARGV do
+  local pattern = ARGV[index]
   for _, key in ipairs(redis.call('KEYS', pattern)) do
     local kind, values = redis.call('TYPE', key).ok, nil
     if kind == 'string' then values = {redis.call('GET', key)}
@@ -53,13 +59,18 @@ for _, pattern in ipairs(ARGV) do
     found[#found + 1] = {key, kind, values}
   end
 end
-return cjson.encode(found)
+redis.call('SET', KEYS[1], number)
+return cjson.encode({number = number, entries = found})
 """
-# KEYS: mark. ARGV: what `_COPY` returned. What was put meanwhile stays; in a list it comes first.
+# KEYS: mark. ARGV: what `_COPY` returned. Where the mark is missing, what was put meanwhile stays; in a list it comes
+# first. Where it is lower, what is there is older than the copy.
 _RESTORE = """
-if redis.call('EXISTS', KEYS[1]) == 1 then return 0 end
-for _, entry in ipairs(cjson.decode(ARGV[1])) do
+local copy, mark = cjson.decode(ARGV[1]), redis.call('GET', KEYS[1])
+local is_older = mark and (tonumber(mark) or 0) < (copy.number or 0)
+if mark and not is_older then return 0 end
+for _, entry in ipairs(copy.entries or copy) do
   local key, kind, values = entry[1], entry[2], entry[3]
+  if is_older then redis.call('DEL', key) end
   if kind == 'string' then redis.call('SETNX', key, values[1])
   elseif kind == 'hash' then
     for i = 1, #values, 2 do redis.call('HSETNX', key, values[i], values[i + 1]) end
@@ -67,7 +78,7 @@ for _, entry in ipairs(cjson.decode(ARGV[1])) do
     for _, value in ipairs(values) do redis.call('RPUSH', key, value) end
   end
 end
-redis.call('SET', KEYS[1], 'whole')
+redis.call('SET', KEYS[1], copy.number or 0)
 return 1
 """
 
@@ -89,14 +100,15 @@ class KeptData:
         self._on_restored = on_restored
         self._path = path
         self._writing = asyncio.Lock()
-        self._copy = "[]"
+        self._copy = json.dumps({"number": 0, "entries": []})
+        self._number = 0  # of the copy
         self._is_stale = True
 
     async def begin(self) -> None:
         """Takes what Redis has now for all there is."""
         async with self._writing:
             with redis_faults():
-                await self._redis.set(self._mark, "whole")
+                await self._redis.set(self._mark, "0", nx=True)
             await self._take_copy()
 
     @asynccontextmanager
@@ -128,7 +140,8 @@ class KeptData:
 
     async def _restore(self) -> None:
         with redis_faults():
-            if await self._redis.exists(self._mark):
+            mark = await self._redis.get(self._mark)
+            if mark is not None and int(mark) >= self._number:
                 return
             restored = await cast("Awaitable[int]", self._redis.eval(_RESTORE, 1, self._mark, self._copy))
         if restored:
@@ -141,16 +154,22 @@ class KeptData:
         while (copy := await self._read()) is None:
             was_whole = False
             await self._restore()
+        number, text = copy
         if self._path is not None:
-            await asyncio.to_thread(_write, self._path, copy)
-        self._copy, self._is_stale = copy, False
+            await asyncio.to_thread(_write, self._path, text)
+        self._copy, self._number, self._is_stale = text, number, False
         return was_whole
 
-    async def _read(self) -> str | None:
+    async def _read(self) -> tuple[int, str] | None:
+        """The number of a new copy, and the copy; None where Redis has lost something since the last one."""
+        arguments = (self._mark, str(self._number), *self._patterns)
         with redis_faults():
-            found = await cast("Awaitable[str | None]", self._redis.eval(_COPY, 1, self._mark, *self._patterns))
+            found = await cast("Awaitable[str | None]", self._redis.eval(_COPY, 1, *arguments))
+        if found is None:
+            return None
+        copy = json.loads(found)
         # Lua knows no empty list.
-        return None if found is None else json.dumps(json.loads(found) or [])
+        return copy["number"], json.dumps(copy | {"entries": copy["entries"] or []})
 
 
 async def recover(database: Database, path: Path) -> None:
@@ -177,6 +196,11 @@ def _write(path: Path, copy: str) -> None:
             file.flush()
             os.fsync(file.fileno())
         staging.replace(path)
+        directory = os.open(path.parent, os.O_RDONLY)  # its new name is on the disk once the directory is
+        try:
+            os.fsync(directory)
+        finally:
+            os.close(directory)
     except OSError as error:
         log.warning("%s is not up to date: %s", path, error.strerror)
 

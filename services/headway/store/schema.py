@@ -75,7 +75,7 @@ SEARCH_BEST = KeyFamily(
     "search-best:{}", "string (JSON)", None, "planner", "what a search goes on from, by the job's id"
 )
 SEARCH_RESULT = KeyFamily("search-result:{}", "string (JSON)", None, "planner", "what a search found, by the job's id")
-KEPT = KeyFamily("kept", "string", None, "controller", "is there for as long as Redis has lost nothing")
+KEPT = KeyFamily("kept", "string", None, "controller", "how many copies were made: less where Redis has lost something")
 CONTROLLER_LEASE = KeyFamily(
     "controller-lease", "string", 5.0, "controller", "who may launch and end processes: epoch, pid and start"
 )
