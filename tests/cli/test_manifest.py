@@ -6,7 +6,9 @@ from pathlib import Path
 
 import pytest
 import yaml
+from typer.testing import CliRunner
 
+from headway.cli.train import app
 from headway.cli.training_run.manifest import PodOptions, check_shared, run_manifest
 from headway.cli.training_run.pods import state_of_job, submit
 from headway.cli.training_run.runs import find_run
@@ -91,3 +93,16 @@ def test_a_cluster_that_cannot_be_asked_is_told_of(tmp_path: Path, monkeypatch: 
 )
 def test_a_jobs_conditions_say_how_its_run_is(conditions: list[dict[str, str]], state: str) -> None:
     assert state_of_job({"status": {"conditions": conditions}}).state == state
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (("--manifest", "a", "--kubernetes", "a"), "written or given to the cluster"),
+        (("--namespace", "learning"), "is that of --kubernetes"),
+    ],
+)
+def test_options_that_say_nothing_together_are_refused(options: tuple[str, ...], said: str) -> None:
+    done = CliRunner().invoke(app, ["run", "job.yaml", *options])
+    assert isinstance(done.exception, InvalidArgumentError)
+    assert said in str(done.exception)

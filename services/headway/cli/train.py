@@ -109,14 +109,13 @@ def run(
 
     Ctrl-C ends it behind the step that it is in, with a checkpoint; a second one kills it.
     """
+    _check_pods(manifest, kubernetes, namespace)
     given = read_training_job(job)
     if ray:
         given = replace(given, ray=ray)
     if given.ray:
         require_ray()
     claim = manifest or kubernetes
-    if manifest and kubernetes:
-        raise InvalidArgumentError("A Job is written or given to the cluster.", hint="Leave out --manifest.")
     if claim:
         check_shared(given, state_dir)
     prepared = asyncio.run(prepare_run(given, deadline_s=deadline_s, state_dir=state_dir))
@@ -262,6 +261,17 @@ def trace(
         draw_trace(found, figure)
     for line in trace_lines(found):
         typer.echo(line)
+
+
+def _check_pods(manifest: str, kubernetes: str, namespace: str) -> None:
+    if manifest and kubernetes:
+        raise InvalidArgumentError(
+            "A Job is written or given to the cluster.", hint="Leave out --manifest.", field="manifest"
+        )
+    if namespace and not kubernetes:
+        raise InvalidArgumentError(
+            "--namespace is that of --kubernetes.", hint="Give that the claim that pods mount.", field="namespace"
+        )
 
 
 def _tell_submitted(run_id: str, *, as_json: bool) -> None:

@@ -40,7 +40,7 @@ def check_shared(job: TrainingJob, state_dir: Path | None) -> None:
         )  # fmt: skip
     if job.ray:
         raise InvalidArgumentError(
-            "A run is in pods or on a Ray cluster.", hint="Leave out --manifest or ray.", field="ray"
+            "A run is in pods or on a Ray cluster.", hint="Leave out --manifest and --kubernetes, or ray.", field="ray"
         )
     for path in _files(job):
         if not path.is_relative_to(state_dir.resolve()):
