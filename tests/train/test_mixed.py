@@ -1,10 +1,6 @@
 """bfloat16 with float32 masters: what casts are where, and that a pipeline learns what float32 does, nearly."""
 
-import json
-import subprocess
-import sys
-from dataclasses import replace
-from pathlib import Path
+from dataclasses import dataclass, replace
 
 import pytest
 import torch
@@ -18,10 +14,9 @@ from headway.core.training_job import OptimizerSettings
 from headway.core.training_run import CHECKPOINTS_DIRECTORY
 from headway.programs.module import build_module
 from headway.train.checkpoint import Checkpoints
-from headway.train.setup import read_setup
 from tests.train.models import Gpt, gpt_stage, inputs
 from tests.train.plans import planned_stages
-from tests.train.runs import Captured, captured, execution_of, stages_of, write_run
+from tests.train.runs import Captured, captured, execution_of, stages_of, train_in_threads, write_run
 from tests.train.sliced import pipeline
 
 
@@ -89,8 +84,17 @@ def _sharded(step: Captured) -> tuple[Captured, Execution]:
     return mixed, execution_of(mixed, list(given), successors=successors)
 
 
+@dataclass(frozen=True, kw_only=True)
+class Trained:
+    """A run with its losses and the weights of its checkpoint."""
+
+    execution: Execution
+    losses: list[float]
+    state: dict[str, torch.Tensor]
+
+
 @pytest.fixture(scope="module")
-def runs(step: Captured, mixed: Captured, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+def runs(step: Captured, mixed: Captured, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Trained]:
     """Trained: a pipeline in float32 and in bfloat16 with each optimizer, and others in bfloat16 by SGD."""
     narrow, wide = (mixed, _chain(mixed, is_mixed=True)), (step, _chain(step, is_mixed=False))
     cases = {
@@ -104,35 +108,27 @@ def runs(step: Captured, mixed: Captured, tmp_path_factory: pytest.TempPathFacto
     found = {}
     for name, (captured_step, execution, settings) in cases.items():
         assert certify(execution).faults == ()
-        found[name] = write_run(base / name.replace(" ", "-"), captured_step, execution, optimizer=settings)
-    script = Path(__file__).parent / "train_all.py"
-    subprocess.run([sys.executable, str(script), *map(str, found.values())], check=True, timeout=500)
+        directory = base / name.replace(" ", "-")
+        losses = train_in_threads(write_run(directory, captured_step, execution, optimizer=settings))
+        checkpoint = Checkpoints(directory / CHECKPOINTS_DIRECTORY, keep=1).latest()
+        assert checkpoint is not None
+        found[name] = Trained(execution=execution, losses=losses, state=checkpoint.state())
     return found
-
-
-def _learnt(directory: Path) -> tuple[list[float], dict[str, torch.Tensor]]:
-    """Losses, and the weights of its checkpoint."""
-    told = json.loads((directory / "told.json").read_text())
-    assert told["error"] == ""
-    checkpoint = Checkpoints(directory / CHECKPOINTS_DIRECTORY, keep=1).latest()
-    assert checkpoint is not None
-    return [report["loss"] for report in told["reports"]], checkpoint.state()
 
 
 @pytest.mark.parametrize(
     ("name", "reference"), [("narrow", "wide"), ("sharded", "wide by sgd"), ("slices", "wide by sgd")]
 )
 def test_a_pipeline_in_bfloat16_learns_and_keeps_float32(
-    name: str, reference: str, step: Captured, runs: dict[str, Path]
+    name: str, reference: str, step: Captured, runs: dict[str, Trained]
 ) -> None:
     """By SGD masters are the first weights less the sum of all gradients, so that they differ from float32's by the
     gradients' error; added up in bfloat16, they would differ by more than they changed."""
-    sent = {action.dtype for each in read_setup(runs[name]).execution.ranks for action in each.actions if action.dtype}
+    sent = {action.dtype for each in runs[name].execution.ranks for action in each.actions if action.dtype}
     assert (NARROW in sent) == (name != "sharded"), "one stage sends nothing"
-    losses, state = _learnt(runs[name])
-    wanted_losses, wanted = _learnt(runs[reference])
-    assert losses == pytest.approx(wanted_losses, rel=2e-2)
-    assert losses != wanted_losses
+    state, wanted = runs[name].state, runs[reference].state
+    assert runs[name].losses == pytest.approx(runs[reference].losses, rel=2e-2)
+    assert runs[name].losses != runs[reference].losses
     assert {tensor.dtype for tensor in state.values()} == {torch.float32}
     assert any(not torch.equal(tensor, tensor.bfloat16().float()) for tensor in state.values()), "masters, not weights"
     if name != "narrow":

@@ -1,9 +1,6 @@
 """Slices of tokens: a step that is unrolled over them is the whole step, and pipelines of them learn what one process
 learns."""
 
-import json
-import subprocess
-import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -26,9 +23,10 @@ from headway.profiler.zoo.network import make_network
 from headway.profiler.zoo.registry import find
 from headway.programs.module import build_module
 from headway.train.checkpoint import Checkpoints
+from headway.train.setup import read_setup
 from tests.train.models import SEQ, Gpt, inputs
 from tests.train.plans import plan_of_stages
-from tests.train.runs import BATCH, Captured, captured, difference, train_alone, write_run
+from tests.train.runs import BATCH, Captured, captured, difference, train_alone, train_in_threads, write_run
 from tests.train.sliced import pipeline, sliced_execution, sliced_step
 from tests.train.test_exact import ADAMW, SGD, data_of
 
@@ -120,33 +118,27 @@ def test_slices_share_products_as_whole_sequences_do(shared: tuple[Captured, Exe
     assert any(name.endswith(".total") for name in tiled), "gradients of keys and values stay in parts between slices"
 
 
-@pytest.fixture(scope="module")
-def runs(
-    step: Captured, shared: tuple[Captured, Execution], tmp_path_factory: pytest.TempPathFactory
-) -> dict[str, Path]:
-    base, found = tmp_path_factory.mktemp("slices"), {}
-    for name, (ranks, slices, method, settings) in CASES.items():
-        is_padded = name.startswith("padded")
-        options = {"recomputes": True} if is_padded else {}
-        sliced, execution = pipeline(step, ranks, slices, method=method, **options)
-        assert certify(execution).faults == ()
-        found[name] = base / name.replace(" ", "-")
-        write_run(found[name], sliced, execution, optimizer=settings, padded=is_padded)
-    sliced, execution = shared
-    assert certify(execution).faults == ()
-    found["shared operators"] = write_run(base / "shared", sliced, execution, optimizer=ADAMW)
-    script = Path(__file__).parent / "train_all.py"
-    subprocess.run([sys.executable, str(script), *map(str, found.values())], check=True, timeout=500)
-    return found
+@pytest.mark.parametrize("name", CASES)
+def test_a_pipeline_of_slices_learns_what_one_process_learns(name: str, step: Captured, tmp_path: Path) -> None:
+    ranks, slices, method, settings = CASES[name]
+    is_padded = name.startswith("padded")
+    options = {"recomputes": True} if is_padded else {}
+    sliced, execution = pipeline(step, ranks, slices, method=method, **options)
+    _learns(write_run(tmp_path / "run", sliced, execution, optimizer=settings, padded=is_padded), step, settings)
 
 
-@pytest.mark.parametrize("name", [*CASES, "shared operators"])
-def test_a_pipeline_of_slices_learns_what_one_process_learns(name: str, step: Captured, runs: dict[str, Path]) -> None:
-    told = json.loads((runs[name] / "told.json").read_text())
-    assert (told["error"], told["restarts"]) == ("", [])
-    losses, weights = train_alone(step.model, data_of(runs[name]), CASES[name][3] if name in CASES else ADAMW)
-    assert [report["loss"] for report in told["reports"]] == pytest.approx(losses, rel=1e-10)
-    checkpoint = Checkpoints(runs[name] / CHECKPOINTS_DIRECTORY, keep=1).latest()
+def test_slices_with_shared_operators_learn_what_one_process_learns(
+    step: Captured, shared: tuple[Captured, Execution], tmp_path: Path
+) -> None:
+    _learns(write_run(tmp_path / "run", *shared, optimizer=ADAMW), step, ADAMW)
+
+
+def _learns(directory: Path, step: Captured, settings: OptimizerSettings) -> None:
+    assert certify(read_setup(directory).execution).faults == ()
+    losses = train_in_threads(directory)
+    wanted, weights = train_alone(step.model, data_of(directory), settings)
+    assert losses == pytest.approx(wanted, rel=1e-10)
+    checkpoint = Checkpoints(directory / CHECKPOINTS_DIRECTORY, keep=1).latest()
     assert checkpoint is not None
     assert difference(checkpoint.state(), weights) < 1e-10
 
