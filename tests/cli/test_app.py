@@ -36,6 +36,17 @@ def test_help_imports_nothing_heavy() -> None:
     subprocess.run([sys.executable, "-c", script], check=True, capture_output=True, timeout=60)
 
 
+def test_no_command_imports_what_only_computes_or_draws() -> None:
+    """A figure's library is imported by who draws one."""
+    script = (
+        "import sys; from importlib import import_module; from headway.cli.app import COMMANDS\n"
+        "for name in COMMANDS: import_module(f'headway.cli.{name}')\n"
+        "heavy = {'torch', 'transformers', 'matplotlib', 'scipy', 'numba'} & set(sys.modules)\n"
+        "assert not heavy, heavy"
+    )
+    subprocess.run([sys.executable, "-c", script], check=True, capture_output=True, timeout=60)
+
+
 def test_wrong_usage_exits_with_2_and_suggests_the_right_one(headway: Run) -> None:
     result = headway("stats")
     assert result.returncode == 2

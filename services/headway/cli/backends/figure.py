@@ -2,9 +2,6 @@
 
 from pathlib import Path
 
-from matplotlib.figure import Figure
-from matplotlib.patches import Patch
-
 from headway.core.backend_search import BackendPlan
 from headway.core.dataflow import Dataflow
 from headway.core.graph import Graph
@@ -16,6 +13,9 @@ _WIDEST_INCHES = 60.0
 
 def draw_backends(plan: BackendPlan, graph: Graph, path: Path) -> None:
     """Draws each operator where its depth puts it, operators of one depth above each other, and who reads whom."""
+    from matplotlib.figure import Figure
+    from matplotlib.patches import Patch
+
     flow = Dataflow(graph)
     backend_of = {name: str(engine.backend) for engine in plan.groups for name in engine.operators}
     depths: list[int] = []
