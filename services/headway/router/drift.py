@@ -13,7 +13,7 @@ from headway.core.step_work import StepWork
 
 _HALF_LIFE_S = 60.0
 """By the clock; after it an observation counts half."""
-_ESTIMATE_HALF_LIFE_S = 15.0
+_ESTIMATE_HALF_LIFE_S = 5.0
 """The same where an estimate is corrected: nothing but the latest steps tells how fast they are."""
 _TRUST_S = 0.1
 """The profile counts like so much time of each part in which nothing differed."""
