@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from headway.router.recent_quantile import RecentQuantile
 
 _FIRST_TOKENS, _ANSWERS = 0.98, 0.95
+_FIRST_TOKENS_HALF_LIFE_S, _ANSWERS_HALF_LIFE_S = 30.0, 3.0
 
 
 @dataclass(slots=True)
@@ -16,8 +17,8 @@ class Lateness:
     """What a place's latest first tokens took beyond the forecast in seconds, and how many times as long as foretold
     the tokens of its latest answers took."""
 
-    _first: RecentQuantile = field(default_factory=lambda: RecentQuantile(_FIRST_TOKENS))
-    _excess: RecentQuantile = field(default_factory=lambda: RecentQuantile(_ANSWERS))
+    _first: RecentQuantile = field(default_factory=lambda: RecentQuantile(_FIRST_TOKENS, _FIRST_TOKENS_HALF_LIFE_S))
+    _excess: RecentQuantile = field(default_factory=lambda: RecentQuantile(_ANSWERS, _ANSWERS_HALF_LIFE_S))
 
     @property
     def max_without_token(self) -> int:

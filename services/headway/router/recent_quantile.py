@@ -5,7 +5,6 @@ from collections import deque
 from dataclasses import dataclass, field
 
 _NUM_KEPT = 128
-_HALF_LIFE_S = 30.0
 _FADED = 0.5
 
 
@@ -16,9 +15,11 @@ class RecentQuantile:
 
     Attributes:
         share: of the observations that the quantile is above.
+        half_life_s: in which it halves while none come.
     """
 
     share: float
+    half_life_s: float
     _latest: deque[float] = field(default_factory=lambda: deque(maxlen=_NUM_KEPT))
     _sorted: list[float] = field(default_factory=list)
     _observed_at_s: float = 0.0
@@ -50,5 +51,5 @@ class RecentQuantile:
 
     def _kept(self, now_s: float) -> float:
         """The share that is left of what was seen until the latest observation."""
-        kept: float = 0.5 ** ((now_s - self._observed_at_s) / _HALF_LIFE_S)
+        kept: float = 0.5 ** ((now_s - self._observed_at_s) / self.half_life_s)
         return kept
