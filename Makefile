@@ -19,7 +19,7 @@ UV_RUN := $(if $(findstring $(BUILD)/uv,$(UV)),PYTHONPATH=$(BUILD)/uv $(UV),$(UV
 # nvcc from $CUDA_HOME or the PATH, or fetched into build/cuda.
 export CUDA_HOME ?= $(if $(shell command -v nvcc),,$(abspath $(BUILD)/cuda/nvidia/cu13))
 
-.PHONY: help install lock vllm test-vllm demo dashboards chart test test-chart test-cluster container-packages image test-flaky test-kernels cuda lint audit fuzz chaos full-disk format clean soak bench-serve bench-vllm bench-overhead bench-admission \
+.PHONY: help install lock vllm test-vllm demo dashboards chart test test-chart test-cluster test-node container-packages image test-flaky test-kernels cuda lint audit fuzz chaos full-disk format clean soak bench-serve bench-vllm bench-overhead bench-admission \
   bench-encoders bench-sharing bench-waste bench-ablation bench-steps bench-prefix bench-parallel bench-parallel-figures \
   bench-parallel-measured bench-fabric bench-profile bench-captures bench-migration bench-reliability bench-disaggregation bench-alpaserve \
   bench-alpaserve-generated bench-alpaserve-mixed bench-alpaserve-figures bench-alpaserve-fidelity demo-alpaserve \
@@ -138,7 +138,7 @@ PROGRAMS := $(or $(HEADWAY_PROGRAMS),$(or $(XDG_CACHE_HOME),$(HOME)/.cache)/head
 HELM := $(PROGRAMS)/helm-v3.22.0
 KUBECONFORM := $(PROGRAMS)/kubeconform-v0.8.0
 ETCD := $(PROGRAMS)/etcd-v3.6.13
-KUBERNETES := $(PROGRAMS)/kubernetes-v1.36.3
+KUBERNETES := $(PROGRAMS)/kubernetes-and-node-v1.36.3
 KWOK := $(PROGRAMS)/kwok-v0.8.0
 GO_VERSION_OF = v$(lastword $(subst -v, ,$(notdir $@)))
 
@@ -160,7 +160,7 @@ $(ETCD): PROGRAM := etcd
 $(KUBERNETES): PROGRAM := kubernetes
 $(KUBERNETES): LINKED_WITH := -X k8s.io/component-base/version.gitVersion=$(lastword $(subst -v, v,$(notdir $(KUBERNETES))))
 $(ETCD) $(KUBERNETES): | go
-	@echo "Building $(notdir $@) (etcd: a minute, Kubernetes: eight, once) ..."
+	@echo "Building $(notdir $@) (etcd: a minute, Kubernetes: ten, once) ..."
 	@mkdir -p $(PROGRAMS)
 	@cd tests/cluster/programs/$(PROGRAM) && CGO_ENABLED=0 timeout 1800 go build -mod=readonly -o $@.new -ldflags "-s -w $(LINKED_WITH)" .
 	@mv $@.new $@
@@ -179,6 +179,11 @@ $(IMAGES)/.base: $(PYTHON_BASE) deploy/images/base/Dockerfile deploy/images/arch
 	@$(BUILD_IMAGE) localhost/python:3.11-bookworm deploy/images/base/Dockerfile $(PROGRAMS)
 	@touch $@
 
+$(IMAGES)/pause.tar: $(wildcard tests/cluster/programs/pause/*) deploy/images/archive.sh | go
+	@mkdir -p $(IMAGES)/pause
+	@cd tests/cluster/programs/pause && CGO_ENABLED=0 go build -ldflags "-s -w" -o $(IMAGES)/pause/pause .
+	@$(BUILD_IMAGE) docker.io/library/headway-pause:1 tests/cluster/programs/pause/Dockerfile $(IMAGES)/pause $@
+
 VERSION = $(shell sed -n 's/^version = "\(.*\)"/\1/p' pyproject.toml)
 # Its tag is the chart's version, which is what pods ask for.
 IMAGE_SOURCES = $(shell git ls-files services workers kernels proto deploy/images deploy/sbom.py pyproject.toml requirements.lock)
@@ -191,9 +196,11 @@ image: ## The slim image, built from its Dockerfile without Docker: build/images
 	@$(MAKE) $(IMAGES)/headway.tar
 	@echo "The image docker.io/library/headway:$(VERSION) is in $(IMAGES)/headway.tar: docker load, ctr images import"
 
-container-packages: ## Install what builds images, Debian's packages, system-wide; as root
+container-packages: ## Install what builds and runs containers, Debian's packages, system-wide; as root
 	@apt-get install --yes --no-install-recommends $(CONTAINER_PACKAGES) || { apt-get update && apt-get install --yes --no-install-recommends $(CONTAINER_PACKAGES); }
-CONTAINER_PACKAGES := buildah mmdebstrap
+CONTAINER_PACKAGES := buildah containerd containernetworking-plugins iptables iproute2 mmdebstrap runc
+CAN_RUN_CONTAINERS = type buildah containerd iptables mmdebstrap runc >/dev/null 2>&1 && test -x /usr/lib/cni/ptp \
+  && $(PY) -m tests.cluster.apart
 
 $(BUILD)/cluster/.installed: requirements-cluster.lock | $(UV)
 	@mkdir -p $(BUILD)/cluster/schemas
@@ -202,6 +209,7 @@ $(BUILD)/cluster/.installed: requirements-cluster.lock | $(UV)
 
 CLUSTER_TESTS := HEADWAY_HELM=$(HELM) HEADWAY_KUBECONFORM=$(KUBECONFORM) \
   HEADWAY_SCHEMAS=$(abspath $(BUILD)/cluster/schemas) $(PY) -m pytest -q
+NODE_TESTS := HEADWAY_HELM=$(HELM) $(PY) -m tests.cluster.apart $(PY) -m pytest -q
 
 test-chart: install | $(BUILD)/prometheus/usr/bin/prometheus ## The Helm chart, rendered: golden files, Kubernetes' schemas, refused values, rules
 	@if $(MAKE) $(HELM) $(KUBECONFORM) $(BUILD)/cluster/.installed; \
@@ -213,6 +221,15 @@ test-cluster: test-chart ## The Helm chart: rendered, run as processes of this m
 	then HEADWAY_ETCD=$(ETCD) HEADWAY_KUBERNETES=$(KUBERNETES) HEADWAY_KWOK=$(KWOK) $(CLUSTER_TESTS) -n 0 --durations=10 \
 	  $(addprefix tests/cluster/test_,release.py training.py install.py resources.py pools.py uninstall.py scale.py); \
 	else echo "make: programs are missing: releases of the chart are NOT tested."; fi
+	@$(MAKE) test-node
+
+test-node: install ## A real node of Kubernetes: containers from the image, in namespaces of their own; as root
+	@if ! { $(CAN_RUN_CONTAINERS); }; \
+	then echo "make: this machine runs no containers (it takes root, and make container-packages): a real node is NOT tested."; \
+	elif $(MAKE) $(HELM) $(ETCD) $(KUBERNETES) $(IMAGES)/pause.tar $(IMAGES)/headway.tar; \
+	then HEADWAY_ETCD=$(ETCD) HEADWAY_KUBERNETES=$(KUBERNETES) \
+	  HEADWAY_PAUSE_IMAGE=$(IMAGES)/pause.tar HEADWAY_IMAGE=$(IMAGES)/headway.tar $(NODE_TESTS) -n 0 tests/cluster/test_node.py; \
+	else echo "make: programs are missing: a real node is NOT tested."; fi
 
 test-kernels: install cuda-if-possible ## The kernels' tests: on the CPU, and on a GPU where there is one
 	@$(PY) -m pytest -n 2 --dist loadfile --no-loadscope-reorder -q tests/kernels tests/gpu

@@ -16,7 +16,11 @@ from tests.checkpoints import make_checkpoint
 from tests.cluster.cluster import Cluster, installed
 
 _ON_KUBERNETES = [f"test_{part}.py" for part in ("install", "pools", "resources", "scale", "training", "uninstall")]
-_NEEDS = {"HEADWAY_HELM": ["test_*.py"], "HEADWAY_KUBERNETES": _ON_KUBERNETES}
+_NEEDS = {
+    "HEADWAY_HELM": ["test_*.py"],
+    "HEADWAY_KUBERNETES": _ON_KUBERNETES,
+    "HEADWAY_NODE_DIR": ["test_node.py"],
+}
 
 collect_ignore_glob = [pattern for name, patterns in _NEEDS.items() if name not in os.environ for pattern in patterns]
 

@@ -1,0 +1,3 @@
+module headway/tests/cluster/programs/pause
+
+go 1.26.0
