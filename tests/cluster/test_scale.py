@@ -25,6 +25,9 @@ pytestmark = pytest.mark.timeout(900)
 _NUM_WORKERS = 200
 _NUM_SPARE_NODES = 5
 _NUM_MODELS = 40
+_NUM_WATCHES = 2
+"""Calls for a watch that ends meanwhile and is opened anew."""
+
 _DEVICE = "V100-16"
 _COMPONENTS = ("redis", "planner", "controller")
 
@@ -148,7 +151,7 @@ def test_one_more_gets_groups_of_the_others(fleet: Fleet) -> None:
 
 def test_of_two_with_one_name_the_older_has_it_and_nothing_moves(fleet: Fleet) -> None:
     plan_id = fleet.plan_id()
-    with fleet.costing("a name that is taken", most=2 * _NUM_MODELS):
+    with fleet.costing("a name that is taken", most=2 + _NUM_WATCHES):
         assert not fleet.declare("thief", path=str(fleet.models / "tiny"), servedName="model-0")
         fleet.wait(lambda: fleet.conditions("thief").get("Planned") == ("False", "NameTaken"), "the name is taken")
         fleet.delete("thief")
@@ -159,7 +162,7 @@ def test_workers_of_lost_nodes_are_loaded_again_elsewhere(fleet: Fleet) -> None:
     """As an operator says that nodes are out of service: Kubernetes makes their pods anew on others."""
     plan_id, lost = fleet.plan_id(), sorted(fleet.nodes())[:_NUM_SPARE_NODES]
     num_loads = fleet.num_loads()
-    with fleet.costing(f"{len(lost)} nodes are lost", most=5 * _NUM_MODELS):
+    with fleet.costing(f"{len(lost)} nodes are lost", most=4 * len(lost) + _NUM_WATCHES):
         taint = "node.kubernetes.io/out-of-service=nodeshutdown:NoExecute"
         result = fleet.plane.kubectl("taint", "node", *lost, taint)
         assert result.returncode == 0, result.stderr
@@ -181,7 +184,7 @@ def test_the_next_controller_ends_what_the_last_one_began(fleet: Fleet) -> None:
 
 
 def test_where_nothing_changes_nothing_is_written(fleet: Fleet) -> None:
-    with fleet.costing("five seconds of nothing", most=2):  # a watch that ends is opened anew
+    with fleet.costing("five seconds of nothing", most=_NUM_WATCHES):
         time.sleep(5)
 
 
