@@ -26,6 +26,7 @@ from headway.core.execution.regions import lengths
 from headway.core.execution.sharded import cut_slots, step_parts
 from headway.core.execution.slots import SlotFinder
 from headway.core.execution.specs import parameter_holders, part_specs, shared_updates, value_specs, with_state
+from headway.core.execution.sums import with_own_sums
 from headway.core.program import Program
 
 _TIMES = {ActionKind.BACKWARD: 2.0}
@@ -66,6 +67,8 @@ def compile_execution(
             want different examples of it, or the orders never come to their end.
     """
     _check_stages(stages, batch)
+    if not slices:
+        stages = with_own_sums(next(iter(programs.values())), stages)
     cuts = {
         count: step_parts(program, stages, count, splits=splits, num_slices=len(slices) or 1)
         for count, program in programs.items()
