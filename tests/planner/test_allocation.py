@@ -116,3 +116,15 @@ def test_an_allocation_grows_and_shrinks_to_its_bounds_and_stays_otherwise() -> 
     assert allocate(rates, keep=kept, bounds=shrunk) == {0: 0, 1: 1, 3: 1}
     assert allocated(rates, ReplicaBounds(least=3), free, keep=kept) == [3, 1]
     assert allocate(rates, keep={0: 0, 1: 1}, bounds=[ReplicaBounds(least=3), free]) == {0: 0, 1: 1, 2: 0, 3: 0}
+
+
+def test_one_more_model_takes_its_groups_and_the_others_stay() -> None:
+    keep = {group: group // 2 for group in range(24)}
+    for newcomer in (0, 12):
+        names = [model + (model >= newcomer) for model in range(12)]
+        before = {group: names[model] for group, model in keep.items()}
+        after = allocate([[1.0] * 24 for _ in range(13)], keep=before)
+        assert after is not None
+        changed = {group for group in before if after[group] != before[group]}
+        assert len(changed) == list(after.values()).count(newcomer) <= 2
+        assert {after[group] for group in changed} == {newcomer}

@@ -6,7 +6,7 @@ is dearest. With equal groups this greedy choice is optimal; with unequal ones t
 moving single groups afterwards closes most of the gap.
 """
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
@@ -37,7 +37,8 @@ def allocate(rates: Rates, *, keep: Mapping[int, int], bounds: Sequence[ReplicaB
 
     Args:
         keep: model by group of an earlier allocation; it is extended, and shortened where a model has too many, but not
-            changed otherwise if it still serves every model.
+            changed otherwise if it still serves every model. Else as many groups as possible keep their models, of
+            those that are alike.
         bounds: by model; empty for one group of each at least.
     """
     bounds = bounds or [ReplicaBounds()] * len(rates)
@@ -47,7 +48,9 @@ def allocate(rates: Rates, *, keep: Mapping[int, int], bounds: Sequence[ReplicaB
         if _is_allowed(extended, bounds):
             return extended
     assignment = _assign_each(rates, bounds)
-    return None if assignment is None else _improve(rates, _give_spares(rates, assignment, bounds), bounds)
+    if assignment is None:
+        return None
+    return _settled(rates, _improve(rates, _give_spares(rates, assignment, bounds), bounds), kept)
 
 
 def unseated(rates: Rates, bounds: Sequence[ReplicaBounds] = ()) -> list[int]:
@@ -71,6 +74,26 @@ def _shortened(model_of: Mapping[int, int], bounds: Sequence[ReplicaBounds]) -> 
         if not bounds[model].is_above(counts[model]):
             left[group] = model
     return left
+
+
+def _settled(rates: Rates, model_of: Mapping[int, int], kept: Mapping[int, int]) -> dict[int, int]:
+    """The same allocation with groups that are alike exchanged, so that as many as possible keep their models."""
+    alike: defaultdict[tuple[float, ...], list[int]] = defaultdict(list)
+    for group in range(len(rates[0])):
+        alike[tuple(of_model[group] for of_model in rates)].append(group)
+    settled: dict[int, int] = {}
+    for groups in alike.values():
+        left = Counter(model_of[group] for group in groups if group in model_of)
+        moving = []
+        for group in groups:
+            model = kept.get(group)
+            if model is not None and left[model]:
+                settled[group] = model
+                left[model] -= 1
+            else:
+                moving.append(group)
+        settled.update(zip(moving, left.elements(), strict=False))
+    return settled
 
 
 def _is_allowed(model_of: Mapping[int, int], bounds: Sequence[ReplicaBounds]) -> bool:
