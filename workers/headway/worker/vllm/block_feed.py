@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+from collections.abc import Mapping
 
 import msgspec
 import zmq
@@ -20,10 +21,12 @@ class BlockFeed:
 
     Args:
         endpoint: where it publishes them, `ipc://PATH` (a short one) or `tcp://HOST:PORT`.
+        salts: ours, by what it knows them by; others are named as it names them.
     """
 
-    def __init__(self, endpoint: str) -> None:
+    def __init__(self, endpoint: str, *, salts: Mapping[str, str] | None = None) -> None:
         self.endpoint = endpoint
+        self._salts = {} if salts is None else salts
         self._decoder = msgspec.msgpack.Decoder(type=EventBatch)
         self._socket: zmq.asyncio.Socket | None = None
         self._reading: asyncio.Task[None] | None = None
@@ -55,7 +58,7 @@ class BlockFeed:
                 names.clear()
                 continue
             for event in batch.events:
-                _apply(event, names)
+                _apply(event, names, self._salts)
 
     def _check_number(self, number: int, names: BlockNames) -> None:
         """Forgets all where events were lost: what is not known to be there is computed again, and no worse. Those from
@@ -66,13 +69,18 @@ class BlockFeed:
         self._next_number = number + 1
 
 
-def _apply(event: object, names: BlockNames) -> None:
+def _apply(event: object, names: BlockNames, salts: Mapping[str, str]) -> None:
     if isinstance(event, BlockStored):
         if event.kv_cache_spec_kind in _FULL_ATTENTION:
             keys = (event.extra_keys or [None])[0] or ()
             # An adapter's name comes first, and its requests always have a salt.
             salt = next((key for key in reversed(keys) if isinstance(key, str)), "")
-            names.store(event.block_hashes, parent=event.parent_block_hash, token_ids=event.token_ids, salt=salt)
+            names.store(
+                event.block_hashes,
+                parent=event.parent_block_hash,
+                token_ids=event.token_ids,
+                salt=salts.get(salt, salt),
+            )
     elif isinstance(event, BlockRemoved):
         names.remove(event.block_hashes)
     elif isinstance(event, AllBlocksCleared):

@@ -109,7 +109,8 @@ class VllmServerEngine(StreamedEngine):
     async def _stream(self, request: GenerationRequest, num_left: int) -> None:
         """Tells how many tokens of the prompt were cached with the last output: the server tells it then."""
         tokens = [*request.prompt_token_ids, *request.output_token_ids]
-        num_prompt_tokens, num_cached = len(tokens), 0
+        num_prompt_tokens = len(tokens)
+        num_cached = self._cache.num_found(tokens, salt=request.cache_salt)
         last: SequenceOutput | None = None
         body = body_of(request, num_left=num_left, eos_token_ids=self._spec.eos_token_ids)
         async for chunk in self._server.generate(body):
@@ -118,8 +119,6 @@ class VllmServerEngine(StreamedEngine):
                     raise UnavailableError("vLLM's server has given the request up.", hint="Try again.")
                 output = output_of(request, choice)
                 if output.token_ids:
-                    if len(tokens) == num_prompt_tokens:
-                        num_cached = self._cache.num_found(tokens, salt=request.cache_salt)
                     self._note(request, tokens, output, num_prompt_tokens, num_cached)
                     tokens += output.token_ids
                 if output.finish_reason is not None:

@@ -9,11 +9,13 @@ from headway.core.errors import FailedPreconditionError
 from headway.engine.events import BlockEventLog
 from headway.worker.vllm.block_feed import BlockFeed
 from headway.worker.vllm.block_names import BlockNames
+from headway.worker.vllm_server.wire import told_salt
 
 _FIELD = "--engine-events"
 _GREETING = b"\xff"
 """The first byte that a ZeroMQ socket sends (ZMTP 3.1, section 3.1)."""
 _CONNECT_TIMEOUT_S = 5.0
+_MAX_SALTS = 65_536
 
 
 class PublishedCache:
@@ -22,7 +24,8 @@ class PublishedCache:
 
     def __init__(self, log: BlockEventLog, *, endpoint: str, block_size: int) -> None:
         self._names = BlockNames(log, block_size=block_size)
-        self._feed = BlockFeed(endpoint)
+        self._salts: dict[str, str] = {}
+        self._feed = BlockFeed(endpoint, salts=self._salts)
         self._block_size = block_size
 
     @property
@@ -36,6 +39,10 @@ class PublishedCache:
         await self._feed.stop()
 
     def num_found(self, token_ids: Sequence[int], *, salt: str = "") -> int:
+        if salt:
+            self._salts[told_salt(salt)] = salt
+            if len(self._salts) > _MAX_SALTS:
+                del self._salts[next(iter(self._salts))]
         num_found = 0
         for name in block_hashes(token_ids[:-1], block_size=self._block_size, salt=salt.encode()):
             if name not in self._names:

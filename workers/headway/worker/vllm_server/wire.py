@@ -40,8 +40,7 @@ def body_of(request: GenerationRequest, *, num_left: int, eos_token_ids: Sequenc
         "stream_options": {"include_usage": True},
     }
     if request.cache_salt:
-        # vLLM takes no salt that is long, or has some characters.
-        body["cache_salt"] = hashlib.sha256(request.cache_salt.encode()).hexdigest()
+        body["cache_salt"] = told_salt(request.cache_salt)
     return body
 
 
@@ -78,3 +77,8 @@ def _logprobs(position: Mapping[str, Any], num_top: int) -> TokenLogprobs:
         rank=position.get("rank") or 0,
         top=tuple((token_id, logprob) for _, token_id, logprob in best[:num_top]),
     )
+
+
+def told_salt(salt: str) -> str:
+    """What the server knows a salt by: vLLM takes none that is long, or has some characters."""
+    return hashlib.sha256(salt.encode()).hexdigest()
