@@ -118,8 +118,9 @@ $(BUILD)/prometheus/usr/bin/prometheus:
 	  >/dev/null 2>&1 && dpkg -x prometheus_*.deb . && rm prometheus_*.deb || \
 	  echo "make: no Prometheus: there is no package of that name here; the dashboards' queries are not tested."
 
+# Three at once on two cores: many wait for processes that they have started.
 test: install cuda-if-possible $(BUILD)/exports/.installed | $(BUILD)/prometheus/usr/bin/prometheus ## The whole test suite
-	@$(PY) -m pytest -n 2 --dist loadfile --no-loadscope-reorder -q --durations=15 tests
+	@$(PY) -m pytest -n 3 --dist loadfile --no-loadscope-reorder -q --durations=15 tests
 
 SEED ?=
 LOAD ?=

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 _NUM_REPEATS = 5
-_PYTEST = (sys.executable, "-m", "pytest", "-p", "tests.order", "-n", "2", "--dist", "loadfile")
+_PYTEST = (sys.executable, "-m", "pytest", "-p", "tests.order", "-n", "3", "--dist", "loadfile")
 # It ends with the process that started it, however that ends: nobody holds the other end of the pipe any more.
 _BUSY = "import select, sys\nwhile not select.select([sys.stdin], [], [], 0)[0]: sum(range(100_000))"
 

@@ -16,12 +16,11 @@ RUN uv venv --python "$(command -v python3)" .venv \
  && PYTHONPATH=services:workers:kernels:proto/gen .venv/bin/python -m headway.kernels.build \
  && CUDA_HOME="$PWD/build/cuda/nvidia/cu13" PYTHONPATH=services:workers:kernels:proto/gen \
     .venv/bin/python -m headway.kernels.cuda.build \
+ && /opt/build/bin/python -m hatchling build --target wheel --directory /tmp/wheel \
+ && uv pip install --python .venv/bin/python --no-deps /tmp/wheel/headway-*.whl \
  && mv .venv /opt/headway \
  && python3 deploy/sbom.py /tmp/worker.lock > /opt/headway/sbom.json \
- && cp -r proto/gen/headway services/headway workers/headway kernels/headway /opt/headway/lib/python3.11/site-packages/ \
- && sed -i '1s|^#!.*/python[0-9.]*$|#!/opt/headway/bin/python|' /opt/headway/bin/* \
- && printf '#!/opt/headway/bin/python\nfrom headway.cli.__main__ import main\nmain()\n' > /opt/headway/bin/headway \
- && chmod 0755 /opt/headway/bin/headway
+ && sed -i '1s|^#!.*/python[0-9.]*$|#!/opt/headway/bin/python|' /opt/headway/bin/*
 
 FROM ${PYTHON}
 LABEL org.opencontainers.image.title="headway-worker" \

@@ -13,15 +13,15 @@ RUN uv venv --python "$(command -v python3)" /opt/headway \
  && python3 deploy/images/sbom.py /tmp/services.lock > /opt/headway/sbom.json \
  && python3 deploy/images/packages.py --build > /tmp/build.lock \
  && uv pip install --no-cache --python /opt/build/bin/python --no-deps --require-hashes --requirement /tmp/build.lock
+COPY README.md ./
 COPY proto proto
 COPY services services
 COPY workers workers
 COPY kernels kernels
+# As a wheel, which has the program's version beside it.
 RUN /opt/build/bin/python proto/generate.py \
- && cp -r proto/gen/headway services/headway workers/headway kernels/headway /opt/headway/lib/python3.11/site-packages/ \
- && printf '#!/opt/headway/bin/python\nfrom headway.cli.__main__ import main\nmain()\n' > /opt/headway/bin/headway \
- && chmod 0755 /opt/headway/bin/headway \
- && PYTHONDONTWRITEBYTECODE= /opt/headway/bin/python -m compileall -q /opt/headway/lib/python3.11/site-packages/headway
+ && /opt/build/bin/python -m hatchling build --target wheel --directory /tmp/wheel \
+ && uv pip install --no-cache --compile-bytecode --python /opt/headway/bin/python --no-deps /tmp/wheel/headway-*.whl
 
 FROM ${PYTHON}
 LABEL org.opencontainers.image.title="headway" \

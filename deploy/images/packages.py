@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-_BUILD = ("grpcio-tools", "mypy-protobuf")
+_BUILD = ("grpcio-tools", "hatchling", "mypy-protobuf")
 _NAME = re.compile(r"^([A-Za-z0-9._-]+)")
 
 
@@ -66,7 +66,7 @@ def _name(requirement: str) -> str:
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--without", action="append", default=[], help="a package to leave out")
-    parser.add_argument("--build", action="store_true", help="what generates code, instead of what the program needs")
+    parser.add_argument("--build", action="store_true", help="what builds it, instead of what it needs")
     arguments = parser.parse_args()
     wanted = _BUILD if arguments.build else own_dependencies((ROOT / "pyproject.toml").read_text())
     locked = read_lock((ROOT / "requirements.lock").read_text())

@@ -224,13 +224,21 @@ async def test_what_would_take_too_long_is_not_tried(
 async def test_a_cancelled_job_keeps_what_it_has_and_starts_anew(
     database: Database, worker: ScriptedWorker, surveyed: UnitPrograms
 ) -> None:
+    def hold() -> None:
+        if len(worker.timed) == 5:
+            worker.program_s = 60.0
+
+    worker.on_time = hold
     async with running(database) as jobs:
         job = await start(jobs, surveyed)
-        while len(worker.timed) < 5:  # noqa: ASYNC110
-            await asyncio.sleep(0.01)
+        async for state, _ in jobs.watch(job.job_id):
+            if state.num_done == 5:
+                break
         assert (await jobs.cancel(job.job_id)).state is JobState.CANCELLED
         assert [job.state for job in await jobs.list()] == [JobState.CANCELLED]
-        assert (await measure(jobs, surveyed)).num_cached >= 4
+        worker.program_s = 0.001
+        worker.on_time = lambda: None
+        assert (await measure(jobs, surveyed)).num_cached == 5
 
 
 async def test_bad_requests_are_refused(database: Database, worker: ScriptedWorker, surveyed: UnitPrograms) -> None:
