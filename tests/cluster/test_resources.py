@@ -141,7 +141,7 @@ def test_the_next_controller_goes_on_with_the_plan(cluster: Cluster) -> None:
     assert not cluster.declare("second", maxModelLen=48)
     cluster.wait_for("second", "Loaded")
     assert cluster.workers() == before
-    assert plan_id != cluster.status("tiny")["planId"] == cluster.status("second")["planId"]
+    assert cluster.status("tiny")["planId"] == plan_id != cluster.status("second")["planId"], "of who gave the workers"
     assert cluster.answers("tiny")
 
 
