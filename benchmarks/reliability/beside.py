@@ -1,12 +1,16 @@
 """One tenant's short requests at a steady rate, alone and beside a crowd of another's connections."""
 
 import asyncio
+import math
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
+import typer
+from rich.console import Console
 from rich.table import Table
 
 from benchmarks.reliability.crowd import Crowd
@@ -15,8 +19,10 @@ from benchmarks.reliability.footprint import Sample, sample, watch
 from benchmarks.reliability.serving import MODEL_NAME, Serving, serving
 from benchmarks.reliability.steady import SHORT, Seen, steady
 from benchmarks.serve.client import CompletionClient
+from benchmarks.serve.report import RESULTS_DIR, write_result
 from headway.core.units import format_bytes, format_duration
 
+MAX_LATENCY_S = 1.0
 CROWD_KEY, OTHER_KEY = "flood-key", "other-key"
 _RATE_PER_S = 10.0
 _WARM_UP_S = 3.0
@@ -88,3 +94,25 @@ def beside_table(found: Beside, *, crowd: str) -> Table:
         f"memory of all processes grew by {format_bytes(max(0, found.grown_bytes))} at most"
     )
     return table
+
+
+def conclude(
+    found: Beside, *, crowd: str, name: str, document: Mapping[str, Any], max_grown_bytes: float = math.inf
+) -> None:
+    """Prints what was found, and writes it to benchmarks/results/NAME.json.
+
+    Raises:
+        Exit: it is not what is promised.
+    """
+    console = Console()
+    console.print(beside_table(found, crowd=crowd))
+    console.print(f"written to {write_result(RESULTS_DIR / f'{name}.json', {**document, 'found': asdict(found)})}")
+    latency_s = found.beside.latency_s.p99
+    faults = {
+        f"{found.beside.num_errors} of the other tenant's requests failed": found.beside.num_errors > 0,
+        f"the other tenant's p99 is over {MAX_LATENCY_S:g} s": latency_s is None or latency_s > MAX_LATENCY_S,
+        f"memory grew by over {max_grown_bytes / 1e6:g} MB": found.grown_bytes > max_grown_bytes,
+    }
+    if told := [fault for fault, is_there in faults.items() if is_there]:
+        console.print("; ".join(told), style="red")
+        raise typer.Exit(1)

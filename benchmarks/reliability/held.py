@@ -4,22 +4,16 @@ import asyncio
 from dataclasses import asdict
 from typing import Annotated
 
-import typer
-from rich.console import Console
 from typer import Option
 
 from benchmarks.machine import describe_machine
-from benchmarks.reliability.beside import CROWD_KEY, beside_table, measure_beside, serving_tenants
+from benchmarks.reliability.beside import CROWD_KEY, conclude, measure_beside, serving_tenants
 from benchmarks.reliability.crowd import Crowd, half_a_body, unread
 from benchmarks.reliability.serving import MODEL_NAME
-from benchmarks.serve.report import RESULTS_DIR, write_result
 
-MAX_LATENCY_S = 1.0
 MAX_GROWN_BYTES = 200 * 10**6
 _NUM_TOKENS = 400
 _NUM_SAMPLES = 4
-
-console = Console()
 
 
 def held(
@@ -39,13 +33,10 @@ def held(
             Crowd(url=stack.url, hold=stream, num_clients=streams),
         ]
         found = asyncio.run(measure_beside(stack, crowds, seconds=seconds))
-    console.print(beside_table(found, crowd=f"{bodies} half bodies, {streams} streams that nobody reads"))
-    document = {"machine": asdict(machine), "bodies": bodies, "streams": streams, "held": asdict(found)}
-    console.print(f"written to {write_result(RESULTS_DIR / f'{name}.json', document)}")
-    latency_s = found.beside.latency_s.p99
-    if found.beside.errors or latency_s is None or latency_s > MAX_LATENCY_S or found.grown_bytes > MAX_GROWN_BYTES:
-        console.print(
-            f"requests failed, or the other tenant's p99 is over {MAX_LATENCY_S:g} s, or memory grew by over 200 MB",
-            style="red",
-        )
-        raise typer.Exit(1)
+    conclude(
+        found,
+        crowd=f"{bodies} half bodies, {streams} streams that nobody reads",
+        name=name,
+        document={"machine": asdict(machine), "bodies": bodies, "streams": streams},
+        max_grown_bytes=MAX_GROWN_BYTES,
+    )

@@ -4,21 +4,15 @@ import asyncio
 from dataclasses import asdict
 from typing import Annotated
 
-import typer
-from rich.console import Console
 from typer import Option
 
 from benchmarks.machine import describe_machine
-from benchmarks.reliability.beside import CROWD_KEY, beside_table, measure_beside, serving_tenants
+from benchmarks.reliability.beside import CROWD_KEY, conclude, measure_beside, serving_tenants
 from benchmarks.reliability.crowd import Crowd, be_idle, read_slowly
 from benchmarks.reliability.serving import MODEL_NAME
-from benchmarks.serve.report import RESULTS_DIR, write_result
 
-MAX_LATENCY_S = 1.0
 _NUM_TOKENS = 300
 _BYTES_PER_S = 1024
-
-console = Console()
 
 
 def idle(
@@ -37,10 +31,9 @@ def idle(
             Crowd(url=stack.url, hold=slow, num_clients=streams),
         ]
         found = asyncio.run(measure_beside(stack, crowds, seconds=seconds))
-    console.print(beside_table(found, crowd=f"{connections} idle connections, {streams} slow streams"))
-    document = {"machine": asdict(machine), "connections": connections, "streams": streams, "idle": asdict(found)}
-    console.print(f"written to {write_result(RESULTS_DIR / f'{name}.json', document)}")
-    latency_s = found.beside.latency_s.p99
-    if found.beside.errors or latency_s is None or latency_s > MAX_LATENCY_S:
-        console.print(f"the other tenant's p99 is over {MAX_LATENCY_S:g} s, or requests failed", style="red")
-        raise typer.Exit(1)
+    conclude(
+        found,
+        crowd=f"{connections} idle connections, {streams} slow streams",
+        name=name,
+        document={"machine": asdict(machine), "connections": connections, "streams": streams},
+    )

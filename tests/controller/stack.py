@@ -2,10 +2,12 @@
 
 import os
 import signal
-from collections.abc import Callable
+import time
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
+from headway.controller.api_keys import ApiKeys
 from headway.controller.clients.planner import PlannerClient
 from headway.controller.clients.profiler import ProfilerClient
 from headway.controller.clients.worker import WorkerControlClient
@@ -16,6 +18,7 @@ from headway.controller.process import ProcessRecord, ProcessSpec
 from headway.controller.replanning import Replanning
 from headway.controller.replanning_loop import ReplanningLoop
 from headway.controller.service import ControllerService
+from headway.controller.servicer import ControllerServicer
 from headway.controller.supervisor import Supervisor
 from headway.controller.worker_pool import WorkerPool
 from headway.core.catalogue import built_in_catalogue
@@ -23,6 +26,7 @@ from headway.core.deployment import Deployment
 from headway.core.plan.placement import PlacementPlan
 from headway.core.plan.serving import EngineLimits, ServingPlan
 from headway.rpc.peers import Peers
+from headway.store.api_keys import ApiKeyStore
 from headway.store.documents import Documents
 from headway.store.membership import Member, Membership
 from headway.store.plans import PlanStore
@@ -96,6 +100,16 @@ class Stack:
         pid = self.pid(name)
         os.kill(pid, signal.SIGKILL)
         return pid
+
+    def servicer(self, *, on_shutdown: Callable[[], Awaitable[None]]) -> ControllerServicer:
+        """What other processes call it by."""
+        return ControllerServicer(
+            self.service,
+            placements=self.placements,
+            replanning=self.replanning_loop,
+            api_keys=ApiKeys(ApiKeyStore(self._database), clock=time.time),
+            on_shutdown=on_shutdown,
+        )
 
     async def plan_alone(self, plan: ServingPlan) -> ServingPlan:
         """A plan for the same workers, each of which serves alone."""

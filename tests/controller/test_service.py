@@ -3,7 +3,6 @@ and scripted workers serve from this process, which is quicker."""
 
 import asyncio
 import sys
-import time
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,8 +11,6 @@ import grpc
 import psutil
 import pytest
 
-from headway.controller.api_keys import ApiKeys
-from headway.controller.servicer import ControllerServicer
 from headway.core.catalogue import built_in_catalogue
 from headway.core.deployment import Deployment, WorkerOptions
 from headway.core.errors import FailedPreconditionError, InvalidArgumentError, NotFoundError
@@ -29,7 +26,6 @@ from headway.profiler.profile_store import ProfileStore
 from headway.profiler.service import ProfilerService
 from headway.profiler.servicer import ProfilerServicer
 from headway.rpc.peers import Peers
-from headway.store.api_keys import ApiKeyStore
 from headway.store.documents import Documents
 from headway.store.hardware import HardwareTimings
 from headway.store.membership import Membership
@@ -169,13 +165,7 @@ async def test_plans_and_status_travel_over_grpc(
         ended.append(True)
 
     async with controlling(deployment, []) as stack:
-        servicer = ControllerServicer(
-            stack.service,
-            placements=stack.placements,
-            replanning=stack.replanning_loop,
-            api_keys=ApiKeys(ApiKeyStore(database), clock=time.time),
-            on_shutdown=end,
-        )
+        servicer = stack.servicer(on_shutdown=end)
         add = controller_pb2_grpc.add_ControllerServiceServicer_to_server
         await serve("controller", "controller", lambda server: add(servicer, server))
         await until(lambda: stack.service.status().ready, what="readiness")

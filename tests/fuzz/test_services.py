@@ -1,7 +1,6 @@
 """What another process sends: every method of every service answers any message, or refuses it. The methods come from
 the descriptors, so new ones are covered."""
 
-import time
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -11,11 +10,8 @@ from google.protobuf.descriptor import MethodDescriptor, ServiceDescriptor
 from google.protobuf.message import Message
 from hypothesis import given, settings
 
-from headway.controller.api_keys import ApiKeys
-from headway.controller.servicer import ControllerServicer
 from headway.core.deployment import Deployment
 from headway.kvcache.servicer import KvCacheServicer
-from headway.store.api_keys import ApiKeyStore
 from headway.store.membership import Membership
 from headway.store.redis import Database
 from headway.v1 import controller_pb2, controller_pb2_grpc, kvcache_pb2, kvcache_pb2_grpc, planner_pb2
@@ -50,13 +46,7 @@ async def test_the_controller(
         ended.append(True)
 
     async with controlling(deployment, []) as stack:
-        servicer = ControllerServicer(
-            stack.service,
-            placements=stack.placements,
-            replanning=stack.replanning_loop,
-            api_keys=ApiKeys(ApiKeyStore(database), clock=time.time),
-            on_shutdown=end,
-        )
+        servicer = stack.servicer(on_shutdown=end)
         add = controller_pb2_grpc.add_ControllerServiceServicer_to_server
         await serve("controller", "controller", lambda server: add(servicer, server))
         await call_all(database, "controller", controller_pb2.DESCRIPTOR.services_by_name["ControllerService"])

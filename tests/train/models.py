@@ -90,7 +90,9 @@ class Lookup(nn.Module):
 class Attention(nn.Module):
     def __init__(self, *, is_causal: bool) -> None:
         super().__init__()
-        self.query, self.both, self.out = nn.Linear(HIDDEN, HIDDEN), nn.Linear(HIDDEN, 2 * HIDDEN), nn.Linear(HIDDEN, HIDDEN)  # fmt: skip  # noqa: E501
+        self.query = nn.Linear(HIDDEN, HIDDEN)
+        self.both = nn.Linear(HIDDEN, 2 * HIDDEN)
+        self.out = nn.Linear(HIDDEN, HIDDEN)
         self.is_causal = is_causal
 
     def forward(self, x: Tensor, read: Tensor, distances: Tensor) -> Tensor:
@@ -111,7 +113,9 @@ class Modes(nn.Module):
     def __init__(self, num_modes: int) -> None:
         super().__init__()
         self.encoders = nn.ModuleList(nn.Sequential(nn.Linear(FEATURES, HIDDEN), Block()) for _ in range(num_modes))
-        self.join, self.top, self.head = Join(), nn.Sequential(nn.Linear(num_modes * HIDDEN, HIDDEN), Block()), nn.Linear(HIDDEN, 1)  # fmt: skip  # noqa: E501
+        self.join = Join()
+        self.top = nn.Sequential(nn.Linear(num_modes * HIDDEN, HIDDEN), Block())
+        self.head = nn.Linear(HIDDEN, 1)
         self.error = nn.MSELoss()
 
     def loss(self, modes: Sequence[Tensor], response: Tensor) -> Tensor:
