@@ -112,12 +112,10 @@ class Pod:
         self.process.wait()
 
     def end(self) -> None:
-        """As a deleted pod ends: it is no endpoint, preStop, SIGTERM, and SIGKILL when its time is over."""
+        """As a deleted pod ends: it is no endpoint, SIGTERM, and SIGKILL when its time is over."""
         self.is_leaving = True
         if self.process is None or self.process.poll() is not None:
             return
-        if (hook := self.container.get("lifecycle", {}).get("preStop")) is not None:
-            subprocess.run(hook["exec"]["command"], check=True)
         left = _processes_of(self.process.pid)
         self.process.terminate()
         try:

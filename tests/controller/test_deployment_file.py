@@ -4,11 +4,16 @@ from pathlib import Path
 
 import pytest
 
+from headway.controller.__main__ import read_cluster_deployment
 from headway.controller.deployment_file import read_deployment_file
+from headway.core.deployment import Deployment
 from headway.core.engine_kind import EngineKind
 from headway.core.errors import HeadwayError
 from headway.core.parallel_config import ParallelConfig
 from headway.core.slo import Slo
+from headway.store.documents import Documents
+from headway.store.redis import Database
+from headway.store.schema import DEPLOYMENT
 from tests.checkpoints import make_checkpoint
 
 
@@ -118,3 +123,22 @@ def test_faults_are_named(checkpoint: Path, tmp_path: Path, text: str, told: str
 def test_a_missing_file_is_named(tmp_path: Path) -> None:
     with pytest.raises(HeadwayError, match="cannot be read"):
         read_deployment_file(tmp_path / "none.yaml")
+
+
+async def test_another_file_has_all_planned_anew_but_not_models_that_are_resources(
+    checkpoint: Path, tmp_path: Path, database: Database
+) -> None:
+    """A log level that an upgrade changed would otherwise have models placed anew that nobody touched."""
+    stored = Documents(database, DEPLOYMENT, Deployment)
+    models = f"models: [{{name: chat, path: {checkpoint}}}]\n"
+    for text, has_models, stands in (
+        (f"{models}workers: 4\n", True, False),
+        (f"{models}workers: 4\n", True, True),
+        (f"{models}workers: 4\nlog_level: debug\n", True, False),
+        ("workers: 4\nlog_level: debug\n", False, True),
+    ):
+        path = write(tmp_path / "a.yaml", text)
+        deployment, is_kept = await read_cluster_deployment(path, stored, has_models=has_models)
+        assert is_kept == stands
+        assert [model.name for model in deployment.models] == ["chat"]
+        assert await stored.get() == deployment

@@ -114,6 +114,17 @@ def test_a_stopping_gateway_ends_its_streams_and_its_leases(shared_world: World,
     wait_for(lambda: len(world.worker.cancelled) == 1)
 
 
+def test_one_that_leaves_answers_on_and_has_its_clients_connect_anew(shared_world: World, world: World) -> None:
+    """A connection that a client keeps is not closed while its next request may be on the way."""
+    with shared_world.gateway("--leave-s", "2") as gateway, httpx.Client() as client:
+        url, body = f"{gateway.url}/v1/completions", BODY | {"max_tokens": 1, "stream": False}
+        assert "connection" not in client.post(url, json=body).headers
+        gateway.process.terminate()
+        wait_for(lambda: client.post(url, json=body).headers.get("connection") == "close")
+        assert httpx.post(url, json=body).status_code == 200
+        assert gateway.process.wait(20) == 0
+
+
 def test_a_port_in_use_is_said_in_one_line(shared_world: World, guarded: Gateway) -> None:
     port = guarded.url.rsplit(":", 1)[1]
     with pytest.raises(AssertionError) as caught, shared_world.gateway("--http-port", port):

@@ -68,10 +68,10 @@ class BusyRouter(router_pb2_grpc.RouterServiceServicer, health_pb2_grpc.HealthSe
             self._asked.put_nowait(message.route.request_id)
 
 
-async def enter(database: Database, port: int) -> None:
+async def enter(database: Database, port: int, *, name: str = "router") -> None:
     endpoint = f"127.0.0.1:{port}"
     member = Member(
-        kind="router", member_id="router", endpoint=endpoint, metrics_endpoint="", pid=1, started_at_s=time.time()
+        kind="router", member_id=name, endpoint=endpoint, metrics_endpoint="", pid=1, started_at_s=time.time()
     )
     await Membership(database).enter(member)
 
@@ -155,6 +155,47 @@ async def test_a_request_waits_for_the_router_that_takes_the_place_of_a_dead_one
         assert [each.request_id for each in router.routed] == ["before", "meanwhile"]
         await links.close()
         await next_server.stop(None)
+
+
+async def test_where_one_has_died_that_still_has_its_lease_the_one_that_stands_by_is_asked(database: Database) -> None:
+    """In a cluster nobody ends the lease of a process that was killed: requests were refused until it lapsed."""
+    standby, active = (ScriptedRouter(workers={"worker-0": "127.0.0.1:1"}) for _ in range(2))
+    standby_server, port = await scripted_router.start(standby)
+    await enter(database, port, name="standby")
+    server, port = await scripted_router.start(active)
+    async with Peers(Membership(database)).watching() as peers:
+        await enter(database, port, name="active")
+        await eventually(lambda: len(peers.members("router")) == 2)
+        links = RouterLinks(peers, gateway_id="gateway")
+        await links.route(request("before"))
+        await server.stop(None)
+        await enter(database, port, name="active")  # as if it had been renewed just before
+        assert (await links.route(request("meanwhile"))).endpoint == "127.0.0.1:1"
+        assert [each.request_id for each in standby.routed] == ["meanwhile"]
+        await links.close()
+        await standby_server.stop(None)
+
+
+async def test_where_one_is_stuck_the_one_that_stands_by_is_asked(
+    database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("headway.gateway.router_link._PROBE_TIMEOUT_S", 0.1)
+    standby, server = ScriptedRouter(workers={"worker-0": "127.0.0.1:1"}), grpc.aio.server()
+    standby_server, port = await scripted_router.start(standby)
+    await enter(database, port, name="standby")
+    stuck = BusyRouter(num_answers=0)
+    router_pb2_grpc.add_RouterServiceServicer_to_server(stuck, server)
+    health_pb2_grpc.add_HealthServicer_to_server(stuck, server)
+    port = server.add_insecure_port("127.0.0.1:0")
+    await server.start()
+    async with Peers(Membership(database)).watching() as peers:
+        await enter(database, port, name="active")
+        await eventually(lambda: len(peers.members("router")) == 2)
+        links = RouterLinks(peers, gateway_id="gateway")
+        assert (await links.route(request("r"))).endpoint == "127.0.0.1:1"
+        await links.close()
+        await server.stop(None)
+        await standby_server.stop(None)
 
 
 async def test_where_none_comes_the_request_is_refused(database: Database, monkeypatch: pytest.MonkeyPatch) -> None:

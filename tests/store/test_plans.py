@@ -2,11 +2,13 @@
 
 import json
 from dataclasses import replace
+from unittest.mock import AsyncMock
 
 import pytest
 
 from headway.core.codec import to_document
 from headway.core.errors import InvalidArgumentError
+from headway.store.plan_follower import PlanFollower
 from headway.store.plans import PlanStore
 from headway.store.redis import Database
 from headway.store.schema import PLAN, TRAINING_PLAN
@@ -20,6 +22,16 @@ async def test_a_serving_plan_has_its_kind_and_comes_back(database: Database) ->
     text = await database.redis.get(PLAN.key(database.namespace, SERVING.plan_id))
     assert json.loads(text)["kind"] == "serving"
     assert await plans.current() == SERVING
+
+
+async def test_that_nothing_is_planned_is_only_said_where_redis_says_so(database: Database) -> None:
+    plans, away = PlanStore(database), Database.connect("redis://127.0.0.1:1/0", namespace="away")
+    nobody = AsyncMock()
+    assert await PlanFollower(plans, take=nobody).finds_none()
+    await plans.set_current(SERVING, replaces="")
+    assert not await PlanFollower(plans, take=nobody).finds_none()
+    assert not await PlanFollower(PlanStore(away), take=nobody).finds_none()
+    await away.close()
 
 
 async def test_a_serving_plan_from_before_there_were_kinds_is_read(database: Database) -> None:

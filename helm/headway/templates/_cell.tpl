@@ -12,7 +12,7 @@ pod:
         image: {{ include "headway.image" (dict "root" . "image" .Values.image.worker) }}
         imagePullPolicy: {{ .Values.image.pullPolicy }}
         command: [python, -m, headway.controller.cell]
-        args: [--port, "9000", --metrics-port, "9090", --first-worker-port, "9100", --first-worker-metrics-port, "9200", --log-dir, /tmp/headway-logs, --queue-policy, {{ .Values.queuePolicy }}]
+        args: [--port, "9000", --metrics-port, "9090", --first-worker-port, "9100", --first-worker-metrics-port, "9200", --log-dir, /tmp/headway-logs, --ready-without-plan, --queue-policy, {{ .Values.queuePolicy }}]
         env:
           {{- include "headway.env" . | nindent 10 }}
         ports:

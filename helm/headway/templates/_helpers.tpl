@@ -333,9 +333,6 @@ spec:
             - {name: metrics, containerPort: 9090}
             {{- with .ports }}{{ . | nindent 12 }}{{ end }}
           {{- include "headway.probes" $root | nindent 10 }}
-          {{- with .lifecycle }}
-          lifecycle: {{ . | nindent 12 }}
-          {{- end }}
           {{- with .values.resources }}
           resources: {{ toYaml . | nindent 12 }}
           {{- end }}

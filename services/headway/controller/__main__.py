@@ -162,8 +162,9 @@ async def read_deployment(deployments: Documents[Deployment]) -> Deployment:
 async def read_cluster_deployment(
     path: Path, deployments: Documents[Deployment], *, has_models: bool
 ) -> tuple[Deployment, bool]:
-    """Reads the deployment of a file, and whether it is the one that was planned for last: then that plan, or the
-    placement that was applied since, stands."""
+    """Reads the deployment of a file, and whether what was planned last, or the placement that was applied since,
+    stands: it does where the file is the one that it was planned for, or has no models. A plan for models that are
+    resources is changed by those."""
     try:
         wanted = read_deployment_file(path, has_models=has_models)
     except HeadwayError as error:
@@ -171,8 +172,10 @@ async def read_cluster_deployment(
     stored = await deployments.get()
     if stored is not None and stored.source == wanted.source:
         return stored, True
+    if stored is not None and not has_models:
+        wanted = replace(wanted, models=stored.models, placement_id=stored.placement_id)
     await deployments.put(wanted)
-    return wanted, False
+    return wanted, not has_models
 
 
 def build_profile_import(deployment: Deployment, profiler: ProfilerClient) -> ProfileImport | None:

@@ -71,8 +71,11 @@ async def main(config: GatewayConfig) -> None:
             await http.run_forever()
 
         async def get_ready() -> None:
-            """Ready once some model can be answered, and from then on: later requests are told what is missing."""
-            while not service.can_answer():
+            """Ready once some model can be answered, or if it may where none is planned, and from then on: later
+            requests are told what is missing."""
+            while not service.can_answer() and not (
+                config.ready_without_plan and await served_models.follower.finds_none()
+            ):
                 await host.peers.wait_for_change(timeout_s=_LOOKS_EVERY_S)
             await host.show_ready(is_ready=True)
 
@@ -81,6 +84,8 @@ async def main(config: GatewayConfig) -> None:
         host.spawn(listen(), name="http")
 
         async def stop() -> None:
+            http.leave()
+            await asyncio.sleep(config.leave_s)
             await asyncio.gather(http.stop(), host.server.stop(config.drain_s))
             await generator.close()
             await router.close()

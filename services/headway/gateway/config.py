@@ -34,5 +34,9 @@ class GatewayConfig(ProcessConfig):
     """How long a stream whose worker died waits for another."""
     answer_overhead_s: float = Field(default=0.0, ge=0)
     """What an answer takes from the client to the group and back, besides the model: workers get so much less time."""
+    leave_s: int = Field(default=0, ge=0)
+    """How long requests are still taken after SIGTERM, until no proxy sends any; each answer ends its connection."""
     drain_s: int = Field(default=2, ge=0)
-    """How long running requests may take to end after SIGTERM; no new ones are taken then."""
+    """How long running requests may take to end after that; no new ones are taken then."""
+    ready_without_plan: bool = False
+    """Whether it is ready, too, as long as nothing is planned: models are declared later."""

@@ -49,6 +49,7 @@ class GuardedHttpProtocol(HttpToolsProtocol):
 
     limits: HttpLimits
     coalescer: WriteCoalescer
+    is_leaving = False
 
     _due_s = math.inf  # the rest of a request
     _write_due_s = math.inf  # that the client reads
@@ -101,6 +102,8 @@ class GuardedHttpProtocol(HttpToolsProtocol):
     def on_headers_complete(self) -> None:
         self._is_body, self._due_s = True, self.loop.time() + self.limits.body_timeout_s
         super().on_headers_complete()
+        if self.is_leaving:
+            self.cycle.keep_alive = False
 
     def on_body(self, body: bytes) -> None:
         self._num_body_bytes += len(body)

@@ -40,10 +40,11 @@ class HttpServer(uvicorn.Server):
             shares_port: whether other processes of the user may listen there, too.
             limits: of each connection.
         """
+        self._protocol = guarded_http_protocol(limits)
         super().__init__(
             uvicorn.Config(
                 app,
-                http=guarded_http_protocol(limits),
+                http=self._protocol,
                 ws="none",
                 lifespan="off",
                 log_config=None,
@@ -66,6 +67,12 @@ class HttpServer(uvicorn.Server):
             await self.serve(sockets=[self._socket])
         finally:
             looking.cancel()
+
+    def leave(self) -> None:
+        """Every answer that begins from now on ends its connection, so that clients which keep theirs look for another
+        server. One that is closed while it is idle may just have been sent a request.
+        """
+        self._protocol.is_leaving = True
 
     async def stop(self) -> None:
         """Takes no more connections, and returns when those that there are have ended."""

@@ -23,6 +23,7 @@ from headway.rpc.convert.slo import slo_to_pb
 from headway.rpc.peers import Peers
 from headway.rpc.status import error_from_pb, error_from_rpc
 from headway.rpc.tasks import end_tasks
+from headway.store.membership import Member
 from headway.v1 import common_pb2, router_pb2, router_pb2_grpc
 
 log = logging.getLogger(__name__)
@@ -32,6 +33,8 @@ _LOOKS_EVERY_S = 1.0
 # A router that has died has a successor in about a second.
 _AWAITED_S = 2.0
 _ASKED_EVERY_S = 0.5
+# By then the lease of one that has died has lapsed. Where it has not, it was only this connection that broke.
+_LOST_FOR_S = 3.0
 # A router may let a request wait in its queue, so silence alone says nothing: while requests wait it is asked every so
 # often whether it lives. One that does not answer is noticed within the sum of these two, so long as the successor of a
 # dead one is waited for. On a machine that has more to do than it can, a sound one takes a second to answer.
@@ -186,12 +189,15 @@ class RouterLink:
 
 
 class RouterLinks:
-    """The router that runs at the moment: the newest of them, over one stream."""
+    """The router that decides at the moment, over one stream: the newest of them. Where that one breaks off or takes no
+    notice of us and another stands by, the other is asked while the lease of the first may be one of a dead process.
+    """
 
     def __init__(self, peers: Peers, *, gateway_id: str) -> None:
         self._peers = peers
         self._gateway_id = gateway_id
         self._current: RouterLink | None = None
+        self._lost_s: dict[str, float] = {}  # when it was, by endpoint
         self._tasks: set[asyncio.Task[None]] = set()
         self._is_closing = False
 
@@ -212,6 +218,11 @@ class RouterLinks:
                     return await link.route(message)
                 except _LinkBrokenError as broken:
                     fault = broken.cause
+                except _RouterSilentError:
+                    self._lost_s[link.endpoint] = time.monotonic()
+                    if not self._sound_routers():
+                        raise
+                    continue
             left_s = began_s + _AWAITED_S - time.monotonic()
             if left_s <= 0:
                 raise fault
@@ -258,8 +269,16 @@ class RouterLinks:
             for task in late:
                 task.cancel()
 
+    def _sound_routers(self) -> list[Member]:
+        """Those that are not lost, the newest first."""
+        now_s = time.monotonic()
+        self._lost_s = {endpoint: lost_s for endpoint, lost_s in self._lost_s.items() if now_s - lost_s < _LOST_FOR_S}
+        return [member for member in self._peers.members("router") if member.endpoint not in self._lost_s]
+
     def _link(self) -> RouterLink:
-        endpoint = self._peers.newest("router").endpoint
+        """To the newest that is not lost, or the newest if all are; UnavailableError where there is none."""
+        sound = self._sound_routers()
+        endpoint = (sound[0] if sound else self._peers.newest("router")).endpoint
         link = self._current
         if link is None or link.is_broken or link.endpoint != endpoint:
             if link is not None:
@@ -270,6 +289,8 @@ class RouterLinks:
 
     async def _run(self, link: RouterLink) -> None:
         await link.run()
+        if not link.has_finished:
+            self._lost_s[link.endpoint] = time.monotonic()
         if link.unheard and not link.has_finished and not self._is_closing:
             self._release(list(link.unheard))
 

@@ -46,6 +46,13 @@ class PlanFollower:
         except (HeadwayError, TimeoutError) as error:
             log.debug("going by the last known plan: %s", error)
 
+    async def finds_none(self) -> bool:
+        """Whether nothing is planned; while Redis is away that is not known, and so not said."""
+        try:
+            return not await self._plans.current_id()
+        except HeadwayError:
+            return False
+
     async def refresh(self) -> None:
         """Takes in the current plan, if it is another; UnavailableError when Redis is away."""
         async with self._refreshing:

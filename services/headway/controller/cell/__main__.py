@@ -45,6 +45,7 @@ async def main(config: CellConfig) -> None:
             peers=host.peers,
             plans=PlanStore(host.database),
             client=WorkerControlClient(host.peers, epoch=None),
+            ready_without_plan=config.ready_without_plan,
         )
         logs = LogCopy([launcher.log_path(spec.name) for spec in specs])
         cell_pb2_grpc.add_CellServiceServicer_to_server(CellServicer(supervisor), host.server)

@@ -18,26 +18,38 @@ _SERVING = ("ready", "rank")
 
 
 class Cell:
-    """The workers `worker_ids`, as their leases and the plan tell of them."""
+    """The workers `worker_ids`, as their leases and the plan tell of them.
+
+    Args:
+        ready_without_plan: see `CellConfig`.
+    """
 
     def __init__(
-        self, worker_ids: Sequence[str], *, peers: Peers, plans: PlanStore, client: WorkerControlClient
+        self,
+        worker_ids: Sequence[str],
+        *,
+        peers: Peers,
+        plans: PlanStore,
+        client: WorkerControlClient,
+        ready_without_plan: bool = False,
     ) -> None:
         self._worker_ids = worker_ids
         self._peers = peers
         self._plans = plans
         self._client = client
+        self._ready_without_plan = ready_without_plan
 
     async def is_ready(self) -> bool:
-        """Whether there is a plan, and every worker has loaded all that it says. Whoever replaces one cell after the
+        """Whether every worker is there and has loaded all that the plan says. Whoever replaces one cell after the
         other waits for this, so that a model is always somewhere.
 
         UnavailableError where Redis is away.
         """
-        if (plan := await self._plans.current()) is None:
+        plan = await self._plans.current()
+        if plan is None and not self._ready_without_plan:
             return False
         members = {member.member_id: member for member in self._members()}
-        orders = load_orders_of(plan)
+        orders = {} if plan is None else load_orders_of(plan)
         return all(
             worker_id in members and {order.model for order in orders.get(worker_id, ())} <= _loaded(members[worker_id])
             for worker_id in self._worker_ids

@@ -41,5 +41,7 @@ class CellConfig(CatalogueConfig):
     """Port of the first worker's /metrics, the others take those after it; 0 takes free ones."""
     drain_s: float = Field(default=60.0, ge=0)
     """How long running requests may take to move or end after SIGTERM."""
+    ready_without_plan: bool = False
+    """Whether it is ready, too, as long as nothing is planned: models are declared later."""
     log_dir: Path = Path("/tmp/headway-logs")
     """Directory of the workers' logs, which the cell copies to its output."""
