@@ -135,7 +135,9 @@ class ParallelModule:
             execution,
             rank,
             cuts,
-            runner=ComputingParts(execution, cuts, teams=teams_of(execution, rank, links)),
+            runner=ComputingParts(
+                execution, cuts, sums=self._gradients.by_name, teams=teams_of(execution, rank, links)
+            ),
             links=links,
             state=state,
             gradients=self._gradients,
