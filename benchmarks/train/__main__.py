@@ -21,6 +21,7 @@ from benchmarks.train.operators import OperatorTimes, part_programs
 from benchmarks.train.peers import torch_pipeline
 from benchmarks.train.published import case_study
 from benchmarks.train.sleeping import sleeping_rows
+from benchmarks.train.slicing import kept_pairs, slicing_rows
 from headway.core.execution.simulator import ExecutionTimes, simulate
 from headway.core.units import format_bytes
 
@@ -51,6 +52,7 @@ class Part(StrEnum):
 
     SLEEPING = "sleeping"
     PUBLISHED = "published"
+    SLICES = "slices"
     COSTS = "costs"
     MEMORY = "memory"
     PIPELINE = "pipeline"
@@ -71,6 +73,7 @@ def main(
     parts: dict[Part, Callable[[], dict[str, Any]]] = {
         Part.SLEEPING: lambda: _sleeping(stage_s, steps),
         Part.PUBLISHED: lambda: _published(stage_s, steps),
+        Part.SLICES: _slices,
         Part.COSTS: lambda: _costs(steps),
         Part.MEMORY: _memory,
         Part.PIPELINE: lambda: _pipeline(steps),
@@ -120,6 +123,32 @@ def _published(stage_s: float, steps: int) -> dict[str, Any]:
         f"{study.wanted:.3f}: {study.error:+.1%}"
     )
     return {"case_study": {**asdict(study), "ratio": study.ratio, "error": study.error}}
+
+
+def _slices() -> dict[str, Any]:
+    """Two iterations of each of TeraPipe's schemes."""
+    rows = slicing_rows(repeats=2)
+    table = Table("model", "slices", "published", "by the law", "simulated on 8 ranks", "slept", "longer by")
+    for row in rows:
+        equal = len(set(row.slices)) == 1
+        table.add_row(
+            row.model,
+            f"{len(row.slices)} equal" if equal else f"{len(row.slices)}: {row.slices[0]} to {row.slices[-1]}",
+            "" if row.published_s is None else f"{row.published_s:.3f} s",
+            f"{row.fitted_s:.3f} s",
+            f"{row.simulated_s:.3f} s",
+            f"{row.slept_s:.3f} s",
+            f"{row.slept_s / row.simulated_s - 1:+.1%}",
+        )
+    console.print(table)
+    kept = kept_pairs(rows)
+    for model, by_kind in kept.items():
+        (slept, num_slept), (published, num_published) = by_kind["slept"], by_kind["published"]
+        console.print(
+            f"{model}: of pairs 2 % apart {slept} of {num_slept} keep their order asleep, {published} of "
+            f"{num_published} by the law on as many stages as were published"
+        )
+    return {"rows": [asdict(row) for row in rows], "kept_pairs": kept}
 
 
 def _costs(steps: int) -> dict[str, Any]:
