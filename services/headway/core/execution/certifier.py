@@ -12,8 +12,8 @@ from headway.core.execution.regions import is_covered, lengths, overlap
 from headway.core.execution.settled import settled_sends
 from headway.core.execution.slots import SlotFinder
 
-_LOSS_BYTES = 8
-"""Of a rank's part of the loss, in float64."""
+_LOSS_BYTES, _COUNT_BYTES = 8, 4
+"""Of a rank's part of the loss, and of how often a parameter was changed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

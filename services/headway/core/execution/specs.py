@@ -15,8 +15,6 @@ STATE_COPIES = {"adamw": 4, "sgd": 2, "momentum": 3}
 """By optimizer, of each parameter: itself, its gradient, and what is kept for it; all at least in float32."""
 
 _MASTER_BYTES = 4
-_COUNT_BYTES = 4
-"""Of how often a parameter was changed."""
 _HELD_COPIES = 2
 
 
@@ -138,7 +136,7 @@ def with_state(
     for stage in named:
         own = [name for name in stage.parameters if (stage.ranks, name) not in counted]
         counted.update((stage.ranks, name) for name in own)
-        found.append(replace(stage, state_bytes=sum(_COUNT_BYTES + num_bytes(stage, name) for name in own)))
+        found.append(replace(stage, state_bytes=sum(num_bytes(stage, name) for name in own)))
     return tuple(found)
 
 
