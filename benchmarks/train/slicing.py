@@ -145,7 +145,8 @@ class Law:
         """Equation 2.5: the slowest slice once for each stage but one, every slice once for each sequence."""
         terms = self._terms(slices)
         slowest = len(slices) - 1 - int(np.argmax(self.seconds(slices)[::-1]))
-        return (given.num_stages - 1) * terms[slowest] + given.num_sequences * terms.sum(0)
+        totals: Floats = (given.num_stages - 1) * terms[slowest] + given.num_sequences * terms.sum(0)
+        return totals
 
     def error(self, given: Published) -> float:
         """Squares of relative errors, added up."""

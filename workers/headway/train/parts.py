@@ -112,13 +112,14 @@ def _zeros(value: Value) -> torch.Tensor:
     return torch.zeros(value.shape, dtype=getattr(torch, value.dtype))
 
 
-def stage_cuts(execution: Execution, programs: Mapping[int, Program], rank: int) -> dict[int, StepParts]:
-    """Of each stage of a rank, the parts of the step with as many examples as its runs have.
+def stage_cuts(execution: Execution, programs: Mapping[int, Program], rank: int | None = None) -> dict[int, StepParts]:
+    """Of each stage of a rank, or of all, the parts of the step with as many examples as its runs have.
 
     Args:
         programs: by that number.
     """
-    own = {number: stage.examples for number, stage in enumerate(execution.stages) if rank in stage.ranks}
+    stages = enumerate(execution.stages)
+    own = {number: stage.examples for number, stage in stages if rank is None or rank in stage.ranks}
     cuts = {
         count: step_parts(
             programs[count], execution.stages, count, splits=execution.splits, num_slices=execution.num_slices

@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from headway.core.execution.strides import dense_stride
 from headway.core.program import REFERENCE, Instruction, Program, Value, arguments_text
@@ -80,23 +80,23 @@ class _Accumulating:
 
     def _add(self, number: int, sums: Sequence[int]) -> None:
         for each in sums:
-            self._append(_call(_ADD, [each, self.numbers[number]], self.inputs[each]))
+            self._append(_call(_ADD, [each, self.numbers[number]]))
 
     def _add_product(self, at: int, own: int, is_turned: bool) -> None:  # noqa: FBT001 - of `_products`
         target = own
         if is_turned:
             value = self.inputs[own]
             turned = Value(shape=value.shape[::-1], stride=value.stride[::-1], dtype=value.dtype)
-            target = self._append(_call(_TURNED, [own], turned))
+            target = self._append(replace(_call(_TURNED, [own]), results=(turned,), is_view=True))
         factors = [self.numbers[number] for number in self.program.references(at)]
-        self._append(_call(_ADD_PRODUCT, [target, *factors], self.inputs[own]))
+        self._append(_call(_ADD_PRODUCT, [target, *factors]))
 
     def _append(self, instruction: Instruction) -> int:
         self.instructions.append(instruction)
         return len(self.inputs) + len(self.instructions) - 1
 
 
-def _call(target: str, operands: Sequence[int], result: Value) -> Instruction:
-    """A call that gives the memory of its first operand."""
+def _call(target: str, operands: Sequence[int]) -> Instruction:
+    """A call that changes its first operand, and gives nothing else."""
     arguments = arguments_text({"args": [{REFERENCE: number} for number in operands], "kwargs": {}})
-    return Instruction(target=target, arguments=arguments, results=(result,), is_view=True)
+    return Instruction(target=target, arguments=arguments)
