@@ -172,4 +172,6 @@ except AttributeError as error:
 """
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
     assert done.stderr == ""
-    assert done.stdout == "headway has no 'paralelize'; it has ParallelModule, parallelize, read_plan.\n"
+    assert (
+        done.stdout == "module 'headway' has no attribute 'paralelize'; it has ParallelModule, parallelize, read_plan\n"
+    )

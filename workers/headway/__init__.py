@@ -24,7 +24,7 @@ _ROOMS = {
 
 def __getattr__(name: str) -> Any:
     if name not in _ROOMS:
-        raise AttributeError(f"headway has no '{name}'; it has {', '.join(__all__)}.")
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}; it has {', '.join(__all__)}")
     return getattr(import_module(_ROOMS[name]), name)
 
 
