@@ -34,15 +34,16 @@ def communicator(store: dist.Store, rank: int, size: int, *, device: torch.devic
     device: of the tensors that are exchanged.
 
     Raises:
-        FailedPreconditionError: this build of torch does not have what the device needs.
+        FailedPreconditionError: this process has no NCCL, or no GPU.
         RuntimeError: the others did not come in time.
     """
     if backend(device) == "gloo":
         return cast("Communicator", dist.ProcessGroupGloo(store, rank, size, timeout))
-    if not dist.is_nccl_available():
+    if not (dist.is_nccl_available() and torch.cuda.is_available()):
+        lacks = "torch finds no GPU" if dist.is_nccl_available() else f"torch {torch.__version__} has none"
         raise FailedPreconditionError(
-            f"Tensors on {device} are exchanged by NCCL, which this build of torch ({torch.__version__}) has not.",
-            hint="Install torch for CUDA, or train on CPUs.",
+            f"Tensors on {device} are exchanged by NCCL, and {lacks}.",
+            hint="Install torch for CUDA on a machine with GPUs, or train on CPUs.",
             field="device",
         )
     options = dist.ProcessGroupNCCL.Options()
