@@ -13,35 +13,21 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks.serve.report import RESULTS_DIR, write_result
-from benchmarks.train.computing import Trained, on_cores, rank_correlation, train_execution
+from benchmarks.train.computing import on_cores, train_execution
 from benchmarks.train.costs import restart_s, split_costs, tracing_costs
 from benchmarks.train.gpt import Size, capture
 from benchmarks.train.memory import held_row
 from benchmarks.train.operators import OperatorTimes, part_programs
-from benchmarks.train.peers import torch_pipeline
+from benchmarks.train.peers import headway_pipeline, torch_pipeline
+from benchmarks.train.prediction import prediction_figures, prediction_rows
 from benchmarks.train.published import case_study
 from benchmarks.train.sleeping import sleeping_rows
-from headway.core.execution.simulator import ExecutionTimes, simulate
+from benchmarks.train.slicing import kept_pairs, slicing_rows
 from headway.core.units import format_bytes
 
 _SIZE = Size(hidden=256)
 _SMALL = Size(hidden=192, seq=32)
 _BATCH = 32
-_PLANS: tuple[tuple[tuple[int, ...], int, str, bool], ...] = (
-    ((4,), 2, "1f1b", False),
-    ((4,), 4, "1f1b", False),
-    ((4,), 8, "1f1b", False),
-    ((4,), 16, "1f1b", False),
-    ((3,), 4, "1f1b", False),
-    ((2,), 4, "1f1b", False),
-    ((1,), 4, "1f1b", False),
-    ((5,), 8, "1f1b", False),
-    ((6,), 8, "1f1b", False),
-    ((7,), 8, "gpipe", False),
-    ((4,), 8, "1f1b", True),
-    ((6,), 16, "gpipe", True),
-)
-"""Of each plan: where it is cut, its micro-batch, its order and whether it recomputes."""
 
 console = Console()
 
@@ -51,6 +37,7 @@ class Part(StrEnum):
 
     SLEEPING = "sleeping"
     PUBLISHED = "published"
+    SLICES = "slices"
     COSTS = "costs"
     MEMORY = "memory"
     PIPELINE = "pipeline"
@@ -71,6 +58,7 @@ def main(
     parts: dict[Part, Callable[[], dict[str, Any]]] = {
         Part.SLEEPING: lambda: _sleeping(stage_s, steps),
         Part.PUBLISHED: lambda: _published(stage_s, steps),
+        Part.SLICES: _slices,
         Part.COSTS: lambda: _costs(steps),
         Part.MEMORY: _memory,
         Part.PIPELINE: lambda: _pipeline(steps),
@@ -120,6 +108,32 @@ def _published(stage_s: float, steps: int) -> dict[str, Any]:
         f"{study.wanted:.3f}: {study.error:+.1%}"
     )
     return {"case_study": {**asdict(study), "ratio": study.ratio, "error": study.error}}
+
+
+def _slices() -> dict[str, Any]:
+    """Two iterations of each of TeraPipe's schemes."""
+    rows = slicing_rows(repeats=2)
+    table = Table("model", "slices", "published", "by the law", "simulated on 8 ranks", "slept", "longer by")
+    for row in rows:
+        equal = len(set(row.slices)) == 1
+        table.add_row(
+            row.model,
+            f"{len(row.slices)} equal" if equal else f"{len(row.slices)}: {row.slices[0]} to {row.slices[-1]}",
+            "" if row.published_s is None else f"{row.published_s:.3f} s",
+            f"{row.fitted_s:.3f} s",
+            f"{row.simulated_s:.3f} s",
+            f"{row.slept_s:.3f} s",
+            f"{row.slept_s / row.simulated_s - 1:+.1%}",
+        )
+    console.print(table)
+    kept = kept_pairs(rows)
+    for model, by_kind in kept.items():
+        (slept, num_slept), (published, num_published) = by_kind["slept"], by_kind["published"]
+        console.print(
+            f"{model}: of pairs 2 % apart {slept} of {num_slept} keep their order asleep, {published} of "
+            f"{num_published} by the law on as many stages as were published"
+        )
+    return {"rows": [asdict(row) for row in rows], "kept_pairs": kept}
 
 
 def _costs(steps: int) -> dict[str, Any]:
@@ -186,67 +200,50 @@ def _peers(steps: int) -> dict[str, Any]:
     """In turns, so that what else the machine does strikes both."""
     step = capture(_SMALL, (4,))
     execution = step.execution((4,), batch=_BATCH, micro_batch=4)
-    ours: list[Trained] = []
-    theirs = []
-    for _ in range(2):
-        ours.append(train_execution(step, execution, steps=steps))
+    ours, theirs = [], []
+    for _ in range(3):
+        ours.append(headway_pipeline(step, execution, steps=steps))
         theirs.append(torch_pipeline(step.model, _SMALL, batch=_BATCH, micro_batch=4, steps=steps))
     least = min(each.least_s for each in ours), min(each.least_s for each in theirs)
+    cpu = min(each.cpu_s for each in ours), min(each.cpu_s for each in theirs)
     medians = median(each.seconds for each in ours), median(each.seconds for each in theirs)
     losses = max(abs(a - b) / b for a, b in zip(ours[0].losses, theirs[0].losses, strict=True))
-    console.print(
-        f"Headway {least[0]:.3f} s, torch {least[1]:.3f} s (medians {medians[0]:.3f} s and {medians[1]:.3f} s); "
-        f"losses differ by {losses:.1e}"
-    )
+    table = Table("", "least", "median", "CPU of both ranks")
+    for place, name in enumerate(("Headway", "torch")):
+        table.add_row(name, f"{least[place]:.3f} s", f"{medians[place]:.3f} s", f"{cpu[place]:.3f} s")
+    console.print(table)
+    console.print(f"losses differ by {losses:.1e}")
     return {
         "size": asdict(_SMALL),
         "headway": [asdict(each) for each in ours],
         "torch": [asdict(each) for each in theirs],
         "speed_up": least[1] / least[0],
         "speed_up_of_medians": medians[1] / medians[0],
+        "speed_up_of_cpu": cpu[1] / cpu[0],
         "loss_difference": losses,
     }
 
 
 def _prediction(steps: int) -> dict[str, Any]:
-    step = capture(_SMALL, (2, 4, 8, 16))
-    table = Table("stages begin at", "micro-batch", "order", "predicted", "from operators", "measured", "error")
-    rows, times = [], OperatorTimes()
-    for cuts, micro_batch, method, recomputes in _PLANS:
-        execution = step.execution(cuts, batch=_BATCH, micro_batch=micro_batch, method=method, recomputes=recomputes)
-        profiled = tuple(times.of_operators(program) for program in part_programs(execution, step.programs))
-        profiled_s = simulate(execution, ExecutionTimes(parts=profiled)).iteration_s
-        found = train_execution(step, execution, steps=steps)
-        error = found.predicted_s / found.seconds - 1
-        rows.append(
-            {
-                "cuts": cuts, "micro_batch": micro_batch, "method": method, "recomputes": recomputes,
-                "predicted_s": found.predicted_s, "seconds": found.seconds, "least_s": found.least_s, "error": error,
-                "profiled_s": profiled_s, "profiled_error": profiled_s / found.seconds - 1,
-            }
-        )  # fmt: skip
-        order = f"{method}, recomputing" if recomputes else method
+    table = Table("cut at", "micro-batch", "order", "by operators", "by parts", "measured", "error")
+    rows = prediction_rows(_SMALL, _BATCH, steps)
+    for row in rows:
         table.add_row(
-            f"0, {cuts[0]}",
-            str(micro_batch),
-            order,
-            f"{found.predicted_s:.3f} s",
-            f"{profiled_s:.3f} s",
-            f"{found.seconds:.3f} s",
-            f"{error:+.1%}",
+            str(row.cut),
+            str(row.micro_batch),
+            f"{row.method}, recomputing" if row.recomputes else row.method,
+            f"{row.by_operators_s:.3f} s",
+            f"{row.by_parts_s:.3f} s",
+            f"{row.seconds:.3f} s",
+            f"{row.by_parts_s / row.seconds - 1:+.1%}",
         )
-    predicted, measured = ([float(str(row[key])) for row in rows] for key in ("predicted_s", "seconds"))
-    correlation = rank_correlation(predicted, measured)
-    error, profiled_error = (median(abs(float(str(row[key]))) for row in rows) for key in ("error", "profiled_error"))
     console.print(table)
-    console.print(f"rank correlation {correlation:.2f}, median error {error:.1%}; from operators {profiled_error:.1%}")
-    return {
-        "size": asdict(_SMALL),
-        "rows": rows,
-        "rank_correlation": correlation,
-        "median_error": error,
-        "median_error_from_operators": profiled_error,
-    }
+    figures = prediction_figures(rows)
+    console.print(
+        f"{len(rows)} plans: rank correlation {figures['rank_correlation']:.2f}, median error "
+        f"{figures['median_error']:.1%}, by operators {figures['median_error_by_operators']:.1%}"
+    )
+    return {"size": asdict(_SMALL), "rows": [asdict(row) for row in rows], **figures}
 
 
 if __name__ == "__main__":

@@ -70,7 +70,7 @@ def tracing_costs(size: Size) -> TracingCosts:
     step = capture(size, (_MICRO_BATCH,))
     execution = step.execution(_FOUR_STAGES, batch=_BATCH, micro_batch=_MICRO_BATCH)
     for rank in range(len(execution.ranks)):
-        ComputingParts(execution, stage_cuts(execution, step.programs, rank))
+        ComputingParts(execution, stage_cuts(execution, step.programs, rank), sums=step.sums)
     traced = time.monotonic() - began_s, time.process_time() - began_cpu_s
     kept = []
     with TemporaryDirectory() as text:
@@ -78,7 +78,7 @@ def tracing_costs(size: Size) -> TracingCosts:
         for rank in range(len(execution.ranks)):
             began_s, began_cpu_s = time.monotonic(), time.process_time()
             setup = read_setup(directory)
-            ComputingParts(setup.execution, stage_cuts(setup.execution, setup.programs, rank))
+            ComputingParts(setup.execution, stage_cuts(setup.execution, setup.programs, rank), sums=step.sums)
             kept.append((time.monotonic() - began_s, time.process_time() - began_cpu_s))
     return TracingCosts(
         traced_s=traced[0],
@@ -116,14 +116,15 @@ def _iteration(step: Captured, *, splits: bool) -> Callable[[], object]:
     state = {name: parameter.detach() for name, parameter in step.model.named_parameters()}
     program = programs[_MICRO_BATCH]
     inputs = {name: value for name, value in zip(program.names, program.inputs, strict=True) if name not in state}
+    gradients = Gradients(execution, 0, state)
     executor = Executor(
         execution,
         0,
         cuts,
-        runner=ComputingParts(execution, cuts),
+        runner=ComputingParts(execution, cuts, sums=gradients.by_name),
         links=Links(0, 1, store=dist.HashStore(), groups=(), timeout_s=60),
         state=state,
-        gradients=Gradients(execution, 0, state),
+        gradients=gradients,
         seed=0,
     )
     batch = make_batch(execution, 0, SyntheticData(inputs, batch=_BATCH, seed=0).batch(0))

@@ -93,6 +93,11 @@ class Captured:
     graph: Graph
     programs: dict[int, Program]
 
+    @property
+    def sums(self) -> dict[str, Tensor]:
+        """Zeros as parameters, by name."""
+        return {name: torch.zeros_like(each) for name, each in self.model.named_parameters()}
+
     def execution(
         self, cuts: Sequence[int], *, batch: int, micro_batch: int, method: str = "1f1b", recomputes: bool = False
     ) -> Execution:

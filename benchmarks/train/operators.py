@@ -57,10 +57,5 @@ class OperatorTimes:
 
 def part_programs(execution: Execution, programs: Mapping[int, Program]) -> Sequence[Program]:
     """What each part runs."""
-    found = {
-        at: part.cut.program
-        for rank in range(len(execution.ranks))
-        for cut in stage_cuts(execution, programs, rank).values()
-        for at, part in enumerate(cut.parts)
-    }
-    return [found[at] for at in range(len(execution.parts))]
+    cuts = stage_cuts(execution, programs)
+    return [cuts[part.stage].parts[at].cut.program for at, part in enumerate(execution.parts)]

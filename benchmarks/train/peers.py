@@ -1,20 +1,27 @@
-"""The same GPT, 1F1B over two processes, by torch.distributed.pipelining."""
+"""The same GPT, 1F1B over two processes: as Headway trains it, and by torch.distributed.pipelining."""
 
 import multiprocessing
 import resource
 import tempfile
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import islice
 from multiprocessing.connection import Connection
+from pathlib import Path
 from statistics import median
 
 import torch
 import torch.distributed as dist
 
-from benchmarks.train.gpt import Gpt, Part, Size, loss_of
+from benchmarks.train.computing import write_run
+from benchmarks.train.gpt import Captured, Gpt, Part, Size, loss_of
 from benchmarks.train.memory import held_bytes
+from headway.core.execution.execution import Execution
 from headway.core.program import Value
 from headway.train.data import SyntheticData
+from headway.train.setup import Setup, read_setup
+from headway.train.trainer import Trainer
 
 _NUM_RANKS = 2
 
@@ -22,12 +29,15 @@ _NUM_RANKS = 2
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PeerRun:
     """Attributes:
+    seconds, least_s: of an iteration, the median and the least.
+    cpu_s: of both processes in the iteration that took least of it.
     peak_bytes: of each process, over all that it did.
     held_bytes: that torch's allocator gave each process at its peak; 0 where that was not counted.
     """
 
     seconds: float
     least_s: float
+    cpu_s: float
     losses: tuple[float, ...]
     peak_bytes: tuple[int, ...]
     held_bytes: tuple[int, ...]
@@ -50,14 +60,55 @@ def torch_pipeline(
             spawn.Process(target=_counted if counts_memory else _timed, args=arguments).start()
             pipes.append(ours)
         told = [pipe.recv() for pipe in pipes]
-    walls = [max(each) for each in zip(*(walls for walls, *_ in told), strict=True)][1:]
+    return _told(told)
+
+
+def headway_pipeline(step: Captured, execution: Execution, *, steps: int) -> PeerRun:
+    """Trains the same by a trainer a process."""
+    fork = multiprocessing.get_context("fork")
+    with tempfile.TemporaryDirectory() as directory:
+        setup = read_setup(write_run(Path(directory), step, execution, steps=steps + 1))  # the last one is saved
+        pipes = []
+        for rank in range(_NUM_RANKS):
+            ours, theirs = fork.Pipe(duplex=False)
+            fork.Process(target=_headway_rank, args=(setup, rank, steps, f"{directory}/store", theirs)).start()
+            pipes.append(ours)
+        told = [pipe.recv() for pipe in pipes]
+    return _told(told)
+
+
+_Told = tuple[list[float], list[float], list[float], int, int]
+"""Of a rank: seconds of each step, seconds of CPU, losses, its largest size, and what was held."""
+
+
+def _told(told: Sequence[_Told]) -> PeerRun:
+    """The first step does not count."""
+    walls = [max(each) for each in zip(*(each[0] for each in told), strict=True)][1:]
     return PeerRun(
         seconds=median(walls),
         least_s=min(walls),
-        losses=tuple(told[-1][1]),
-        peak_bytes=tuple(peak for _, _, peak, _ in told),
-        held_bytes=tuple(held for _, _, _, held in told),
+        cpu_s=min(sum(each) for each in list(zip(*(each[1] for each in told), strict=True))[1:]),
+        losses=tuple(told[-1][2]),
+        peak_bytes=tuple(peak for *_, peak, _ in told),
+        held_bytes=tuple(held for *_, held in told),
     )
+
+
+def _headway_rank(setup: Setup, rank: int, steps: int, store: str, pipe: Connection) -> None:
+    torch.set_num_threads(1)
+    trainer = Trainer(setup, rank, store=dist.FileStore(store, _NUM_RANKS), should_stop=lambda: False)
+    walls, cpus, losses = [], [], []
+    began_s = time.process_time()
+    for report in islice(trainer.run(), steps):
+        cpus.append(time.process_time() - began_s)
+        walls.append(report.seconds)
+        losses.append(report.loss)
+        began_s = time.process_time()
+    pipe.send((walls, cpus, losses, _largest_bytes(), 0))
+
+
+def _largest_bytes() -> int:
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 
 
 def _counted(
@@ -76,8 +127,8 @@ def _timed(
 
 def _rank(
     model: Gpt, size: Size, batch: int, micro_batch: int, steps: int, rank: int, store: str
-) -> tuple[list[float], list[float], int]:
-    """Seconds and losses of the steps, and the process's largest size."""
+) -> tuple[list[float], list[float], list[float], int]:
+    """Seconds, seconds of CPU and losses of the steps, and the process's largest size."""
     from torch.distributed.pipelining import PipelineStage, Schedule1F1B
 
     torch.set_num_threads(1)
@@ -93,11 +144,11 @@ def _rank(
     optimizer = torch.optim.SGD(part.parameters(), lr=0.01)
     value = Value(shape=(1, size.seq), stride=(size.seq, 1), dtype="int64", bound=size.vocabulary)
     data = SyntheticData({"tokens": value, "targets": value}, batch=batch, seed=0)
-    walls, means = [], []
+    walls, cpus, means = [], [], []
     for step in range(steps):
         examples = data.batch(step)
         dist.barrier()
-        began_s = time.monotonic()
+        began_s, began_cpu_s = time.monotonic(), time.process_time()
         optimizer.zero_grad()
         losses: list[torch.Tensor] = []
         if rank == 0:
@@ -106,9 +157,10 @@ def _rank(
             schedule.step(target=examples["targets"], losses=losses)
         optimizer.step()
         walls.append(time.monotonic() - began_s)
+        cpus.append(time.process_time() - began_cpu_s)
         means.append(torch.stack(losses).mean().item() if losses else 0.0)
     dist.destroy_process_group()
-    return walls, means, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+    return walls, cpus, means, _largest_bytes()
 
 
 def _whole_name(name: str, first: int) -> str:

@@ -18,6 +18,7 @@ import torch.distributed as dist
 
 from benchmarks.train.gpt import Captured, Size, capture
 from headway.core.execution.execution import ActionKind, Execution
+from headway.core.execution.parts import StepParts
 from headway.core.execution.simulator import ExecutionTimes, Simulated, simulate
 from headway.core.program import Program
 from headway.train.batch import make_batch
@@ -148,11 +149,12 @@ def asleep(
         seconds: of a run of each part.
     """
     fork = multiprocessing.get_context("fork")
+    cuts = stage_cuts(execution, programs)
     with tempfile.TemporaryDirectory() as directory:
         pipes, processes = [], []
         for rank in range(len(execution.ranks)):
             ours, theirs = fork.Pipe(duplex=False)
-            arguments = (execution, programs, state, seconds, repeats, blocks, rank, f"{directory}/store", theirs)
+            arguments = (execution, programs, cuts, state, seconds, repeats, blocks, rank, f"{directory}/store", theirs)
             processes.append(fork.Process(target=_rank, args=arguments))
             processes[-1].start()
             pipes.append(ours)
@@ -173,6 +175,7 @@ def asleep(
 def _rank(
     execution: Execution,
     programs: Mapping[int, Program],
+    all_cuts: Mapping[int, StepParts],
     state: Mapping[str, torch.Tensor],
     seconds: Sequence[float],
     repeats: int,
@@ -183,7 +186,7 @@ def _rank(
 ) -> None:
     world = len(execution.ranks)
     links = Links(rank, world, store=dist.FileStore(store, world), groups=(), timeout_s=60, blocks=blocks)
-    cuts = stage_cuts(execution, programs, rank)
+    cuts = {number: cut for number, cut in all_cuts.items() if rank in execution.stages[number].ranks}
     program = next(iter(programs.values()))
     inputs = {name: value for name, value in zip(program.names, program.inputs, strict=True) if name not in state}
     names = {name for number in cuts for name in execution.stages[number].parameters}

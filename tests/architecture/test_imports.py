@@ -1,6 +1,8 @@
 """The import graph: services never import each other, pure rooms stay pure, torch stays in the worker."""
 
 import ast
+import subprocess
+import sys
 from collections.abc import Collection
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
@@ -13,6 +15,7 @@ SOURCE_ROOTS = ("services", "workers", "kernels")
 SERVICES = {"profiler", "planner", "router", "kvcache", "controller", "gateway"}
 SHARED = {"checkpoint", "core", "rpc", "store", "observe", "v1"}
 ALLOWED = {
+    "__init__.py": {"cli", "train"},
     "core": set(),
     "checkpoint": {"core"},
     "observe": {"core"},
@@ -151,5 +154,24 @@ def test_what_is_deployed_does_not_need_the_benchmarks() -> None:
     assert [(module, each) for module in deployed for each in graph[module] if each.startswith("benchmarks")] == []
 
 
-def test_there_is_no_package_file_in_the_namespace() -> None:
-    assert [root for root in SOURCE_ROOTS if (ROOT / root / "headway" / "__init__.py").exists()] == []
+def test_one_tree_has_the_file_that_says_what_is_public_and_finds_the_others() -> None:
+    assert [root for root in SOURCE_ROOTS if (ROOT / root / "headway" / "__init__.py").exists()] == ["workers"]
+
+
+def test_what_is_public_is_loaded_when_it_is_asked_for() -> None:
+    script = """
+import sys, headway
+assert {"ParallelModule", "parallelize", "read_plan"} <= set(dir(headway))
+assert not {"torch", "numpy", "headway.train", "headway.cli"} & sys.modules.keys()
+assert headway.read_plan.__module__ == "headway.cli.plan_file"
+assert "torch" not in sys.modules
+try:
+    headway.paralelize
+except AttributeError as error:
+    print(error)
+"""
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
+    assert done.stderr == ""
+    assert (
+        done.stdout == "module 'headway' has no attribute 'paralelize'; it has ParallelModule, parallelize, read_plan\n"
+    )

@@ -7,9 +7,7 @@ from pathlib import Path
 
 import torch
 
-from headway.cli.plan_file import read_plan
-from headway.core.plan.training import TrainingPlan
-from headway.train import parallelize
+import headway
 from tests.train.models import Gpt, inputs
 
 BATCH, NUM_STEPS, RATE = 8, 3, 0.05
@@ -21,10 +19,8 @@ def model() -> Gpt:
 
 
 def main(plan_path: Path, out: Path) -> None:
-    plan = read_plan(plan_path)
-    assert isinstance(plan, TrainingPlan)
     module = model()
-    parallel = parallelize(module, plan, tuple(inputs(module, 2).values()))
+    parallel = headway.parallelize(module, headway.read_plan(plan_path), tuple(inputs(module, 2).values()))
     optimizer = torch.optim.SGD(parallel.parameters(), lr=RATE)
     losses = []
     for step in range(NUM_STEPS):

@@ -221,7 +221,7 @@ def _run(
         teams, cuts = teams_of(execution, rank, links), stage_cuts(execution, programs, rank)
         own = sorted({name for number in cuts for name in execution.stages[number].parameters})
         gradients = Gradients(execution, rank, {name: state[name] for name in own})
-        runner = ComputingParts(execution, cuts, teams=teams)
+        runner = ComputingParts(execution, cuts, sums=gradients.by_name, teams=teams)
         executor = Executor(execution, rank, cuts, runner=runner, links=links, state=state, gradients=gradients, seed=0)
         return float(executor.step(batch)), gradients
 

@@ -11,13 +11,14 @@ from pathlib import Path
 import pytest
 import torch
 
+from headway import parallelize
 from headway.cli.plan_file import write_plan
 from headway.cli.ports import take_port
 from headway.core.errors import FailedPreconditionError, InvalidArgumentError
+from headway.core.plan.serving import ServingPlan
 from headway.core.plan.training import SliceSeconds, TrainingPlan
 from headway.profiler.capture.graph import build_graph
 from headway.profiler.capture.trace import trace
-from headway.train import parallelize
 from tests.planner.certify.planned import cluster_of, mesh_of, plan_of
 from tests.train.models import Gpt, inputs
 from tests.train.own_loop import BATCH, NUM_STEPS, RATE, model
@@ -76,6 +77,8 @@ def test_what_does_not_fit_is_refused(plan: TrainingPlan, monkeypatch: pytest.Mo
     other = replace(plan, stages=(replace(plan.stages[0], operators=("nothing",)), *plan.stages[1:]))
     with pytest.raises(InvalidArgumentError, match="Operator nothing of stage 0 is not in the captured step"):
         parallelize(model(), other, given)
+    with pytest.raises(InvalidArgumentError, match="A ServingPlan trains nothing"):
+        parallelize(model(), ServingPlan(plan_id="p", created_at_s=0, models=(), workers=(), assignments=()), given)
     monkeypatch.setenv("WORLD_SIZE", "3")
     with pytest.raises(FailedPreconditionError, match="for 2 devices, and there are 3 processes"):
         parallelize(model(), plan, given)

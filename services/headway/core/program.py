@@ -5,7 +5,7 @@ An operator, a layer, a stage and a model are all programs, so one way of measur
 
 import hashlib
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
@@ -112,6 +112,14 @@ class Program:
         """The most bytes held at once, of inputs, which are held throughout, and of all other values, each until it was
         last read, also through views; results and gradients to the end.
         """
+        return self.peak_bytes_giving_up(())
+
+    def peak_bytes_giving_up(self, given_up: Collection[int]) -> int:
+        """The same where some inputs are held until they were last read, too.
+
+        Args:
+            given_up: numbers of inputs.
+        """
         num_inputs = len(self.inputs)
         owner = list(range(num_inputs))  # of each value the one that has its bytes
         last_use: dict[int, int] = {}
@@ -124,11 +132,11 @@ class Program:
         held = peak = self.input_bytes
         ends: dict[int, list[int]] = {}
         for number, at in last_use.items():
-            if number >= num_inputs:
-                ends.setdefault(at, []).append(self._result_bytes(number))
+            if number >= num_inputs or number in given_up:
+                ends.setdefault(at, []).append(self._held_bytes(number))
         for at in range(len(self.instructions)):
             if owner[num_inputs + at] == num_inputs + at:
-                held += self._result_bytes(num_inputs + at)
+                held += self._held_bytes(num_inputs + at)
             peak = max(peak, held)
             held -= sum(ends.get(at, ()))
         return peak
@@ -237,8 +245,11 @@ class Program:
         num_inputs = len(self.inputs)
         return self.names[number] if number < num_inputs else self.instructions[number - num_inputs].name
 
-    def _result_bytes(self, number: int) -> int:
-        return sum(value.num_bytes for value in self.instructions[number - len(self.inputs)].results)
+    def _held_bytes(self, number: int) -> int:
+        """Of an input, or of all results of an instruction."""
+        num_inputs = len(self.inputs)
+        values = (self.inputs[number],) if number < num_inputs else self.instructions[number - num_inputs].results
+        return sum(value.num_bytes for value in values)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -20,25 +20,35 @@ class UnknownOperatorError(Exception):
 
 
 def build_module(
-    program: Program, device: torch.device, own: Mapping[str, Callable[..., Any]] | None = None
+    program: Program,
+    device: torch.device,
+    own: Mapping[str, Callable[..., Any]] | None = None,
+    *,
+    takes_list: bool = False,
 ) -> fx.GraphModule:
     """Takes the program's inputs and gives its results and gradients, in order, or its last value where it names none;
     drops each tensor after its last use.
 
     Args:
         own: functions that torch does not have, by the targets that programs have for them.
+        takes_list: whether it is given the inputs as one list, out of which it takes them all: then it is the last that
+            holds an input that its caller does not, and drops that after its last use, too.
     """
     known = own or {}
     graph = fx.Graph()
-    values = [graph.placeholder(f"input_{i}") for i in range(len(program.inputs))]
+    if takes_list:
+        given = graph.placeholder("inputs")
+        values = [graph.call_method("pop", (given,)) for _ in program.inputs][::-1]
+    else:
+        values = [graph.placeholder(f"input_{i}") for i in range(len(program.inputs))]
     for instruction in program.instructions:
-        given = json.loads(instruction.arguments)
-        arguments = tuple(_decode(argument, values, device) for argument in given["args"])
-        named = {name: _decode(argument, values, device) for name, argument in given["kwargs"].items()}
+        called = json.loads(instruction.arguments)
+        arguments = tuple(_decode(argument, values, device) for argument in called["args"])
+        named = {name: _decode(argument, values, device) for name, argument in called["kwargs"].items()}
         function = known.get(instruction.target) or _find(instruction.target, device)
         values.append(graph.call_function(function, arguments, named))
-    given = [values[number] for number in (*program.results, *program.gradients.values())]
-    graph.output(tuple(given) if given else values[-1])
+    results = [values[number] for number in (*program.results, *program.gradients.values())]
+    graph.output(tuple(results) if results else values[-1])
     return fx.GraphModule(nn.Module(), graph)
 
 

@@ -4,6 +4,7 @@ Every action is bound once to what it touches, so that a step is a walk along a 
 slot that is on its way is waited for by what reads it first.
 """
 
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
@@ -12,6 +13,7 @@ import torch
 from headway.core.execution.execution import RUNS, Action, ActionKind, Execution, Slot, ValueSpec
 from headway.core.execution.parts import StepParts
 from headway.core.execution.regions import Region, inside, lengths, overlap
+from headway.core.execution.settled import settled_sends
 from headway.core.execution.strides import dense_stride
 from headway.train.batch import Batch
 from headway.train.gradients import Gradients
@@ -22,6 +24,7 @@ Narrow = Callable[[torch.Tensor], torch.Tensor]
 """Gives a part of a tensor, as a view."""
 _SEEDS = 0x9E3779B97F4A7C15
 _MOST_SEED = (1 << 63) - 1
+_NO_BATCH = Batch(step=0, tensors={}, shares={})
 
 
 class Executor:
@@ -49,12 +52,16 @@ class Executor:
         self._numbers: dict[Slot, int] = {}
         self._slots: list[torch.Tensor | None] = []
         self._coming: dict[int, Pending] = {}
+        self._settles: dict[int, tuple[int, int]] = {}
         self._strides: dict[int, tuple[int, ...]] = {}
-        self._sends: list[Pending] = []
-        self._batch: Batch = Batch(step=0, tensors={}, shares={})
+        self._sends: dict[int, deque[Pending]] = {}
+        self._num_over: dict[int, int] = {}
+        self._batch = _NO_BATCH
         self._loss = torch.zeros((), dtype=torch.float64)
         tags: dict[tuple[bool, int], int] = {}
-        self._calls = [self._bound(action, tags) for action in execution.ranks[rank].actions]
+        settled = settled_sends(execution, rank)
+        actions = enumerate(execution.ranks[rank].actions)
+        self._calls = [self._bound(action, tags, settled.get(at, 0)) for at, action in actions]
 
     def step(self, batch: Batch) -> torch.Tensor:
         """Runs all actions but the update, and returns this rank's part of the loss; gradients are added up then."""
@@ -63,18 +70,19 @@ class Executor:
         self._gradients.clear()
         for call in self._calls:
             call()
-        for pending in self._sends:
-            pending.wait("what it was sent to be received")
-        self._sends.clear()
+        for peer, sends in self._sends.items():
+            self._settle(peer, self._num_over[peer] + len(sends))
+            self._num_over[peer] = 0
+        self._batch = _NO_BATCH
         return self._loss
 
-    def _bound(self, action: Action, tags: dict[tuple[bool, int], int]) -> Callable[[], None]:
+    def _bound(self, action: Action, tags: dict[tuple[bool, int], int], num_settled: int) -> Callable[[], None]:
         if action.kind in RUNS:
             return self._bound_run(action)
         if action.kind in (ActionKind.SEND, ActionKind.RECV):
             key = action.kind is ActionKind.SEND, action.peer
             tags[key] = tags.get(key, -1) + 1
-            return self._bound_transfer(action, tags[key])
+            return self._bound_transfer(action, tags[key], num_settled)
         match action.kind:
             case ActionKind.JOIN | ActionKind.GATHER:
                 return (self._bound_join if action.kind is ActionKind.JOIN else self._bound_gather)(action)
@@ -85,16 +93,20 @@ class Executor:
             case _:
                 return self._gradients.wait
 
-    def _bound_transfer(self, action: Action, tag: int) -> Callable[[], None]:
+    def _bound_transfer(self, action: Action, tag: int, num_settled: int) -> Callable[[], None]:
         """Args:
         tag: its number among the transfers between these two ranks in this direction.
+        num_settled: of a RECV, how many sends to that rank are over with it.
         """
         numbers = [self._number(slot) for slot in action.slots]
         if action.kind is ActionKind.SEND:
+            self._sends.setdefault(action.peer, deque())
+            self._num_over[action.peer] = 0
             piece, source = action.slots
             narrow = self._narrowed(source, self._values[piece.value].region(piece))
             return partial(self._send, numbers[1], narrow, action.peer, tag)
         self._note_stride(numbers[0], action.slots[0])
+        self._settles[numbers[0]] = action.peer, num_settled
         return partial(self._receive, numbers[0], action.shape, _dtype(action.dtype), action.peer, tag)
 
     def _bound_join(self, action: Action) -> Callable[[], None]:
@@ -126,7 +138,7 @@ class Executor:
         names = self._cuts[part.stage].names
         given: list[torch.Tensor | None] = [None] * len(cut.cut.reads)
         sources: list[tuple[int, Callable[[], torch.Tensor]]] = []
-        reads: list[tuple[int, int, str]] = []
+        reads: list[tuple[int, int, str, bool]] = []
         for place, number in enumerate(cut.cut.reads):
             if number in self._execution.seeds:
                 sources.append((place, partial(self._share, self._execution.seeds.index(number), action.first)))
@@ -136,7 +148,8 @@ class Executor:
                 sources.append((place, partial(self._fed, names[number], action.first, action.count)))
             else:
                 slot = stage.slot(self._values[number], self._rank, action.first, action.count)
-                reads.append((place, self._number(slot), f"{self._values[number].name}, {slot}"))
+                what = f"{self._values[number].name}, {slot}"
+                reads.append((place, self._number(slot), what, number in part.gives_up))
         made = [stage.slot(self._values[v], self._rank, action.first, action.count) for v in part.writes]
         writes = [self._number(slot) for slot in made]
         losses = [
@@ -152,7 +165,6 @@ class Executor:
             sources,
             reads,
             writes,
-            part.gradients,
             losses,
             seed if cut.is_random else None,
         )
@@ -162,39 +174,39 @@ class Executor:
         part: int,
         given: Sequence[torch.Tensor | None],
         sources: Sequence[tuple[int, Callable[[], torch.Tensor]]],
-        reads: Sequence[tuple[int, int, str]],
+        reads: Sequence[tuple[int, int, str, bool]],
         writes: Sequence[int],
-        gradients: tuple[str, ...],
         losses: Sequence[tuple[int, tuple[int, int]]],
         seed: int | None,
     ) -> None:
         """Args:
         given: what it reads; None where that is another in each run.
-        sources, reads: for these places of `given`, what gives it, or the number of its slot and what to call it.
+        sources, reads: for these places of `given`, what gives it; or the number of its slot, what to call it, and
+            whether the part is the last to have it.
         losses: places of losses among the results, each with the key of its share.
         seed: of what it draws, but for the step; None where it draws nothing.
         """
         values = list(given)
-        for place, at, what in reads:
+        for place, at, what, is_last in reads:
             if at in self._coming:
                 self._arrive(at, what)
             values[place] = self._slots[at]
+            if is_last:
+                self._slots[at] = None
         for place, source in sources:
             values[place] = source()
         if seed is not None:
             torch.manual_seed((seed + self._batch.step * 1_000_003) & _MOST_SEED)
         results = self._runner.run(part, values)  # type: ignore[arg-type]  # the certifier saw that all are there
-        for at, value in zip(writes, results, strict=False):
+        for at, value in zip(writes, results, strict=True):
             self._slots[at] = value
         for at, key in losses:
             self._loss.add_(results[at], alpha=self._batch.shares[key])
-        if gradients:
-            self._gradients.add(gradients, results[len(writes) :])
 
     def _send(self, source: int, narrow: Narrow, peer: int, tag: int) -> None:
         if source in self._coming:
             self._arrive(source, "what it hands on")
-        self._sends.append(self._links.send(narrow(self._there(source)).contiguous(), peer, tag))
+        self._sends[peer].append(self._links.send(narrow(self._there(source)).contiguous(), peer, tag))
 
     def _receive(self, at: int, shape: tuple[int, ...], dtype: torch.dtype, peer: int, tag: int) -> None:
         room = torch.empty(shape, dtype=dtype)
@@ -234,6 +246,14 @@ class Executor:
     def _arrive(self, at: int, what: str) -> None:
         self._coming.pop(at).wait(what)
         self._slots[at] = self._laid_out(at, self._there(at))
+        self._settle(*self._settles[at])
+
+    def _settle(self, peer: int, count: int) -> None:
+        """Drops what it has sent a rank, but for all behind the first so many."""
+        sends = self._sends.get(peer)
+        while sends and self._num_over[peer] < count:
+            sends.popleft().wait("what it was sent to be received")
+            self._num_over[peer] += 1
 
     def _laid_out(self, at: int, tensor: torch.Tensor) -> torch.Tensor:
         """The same numbers in the order of memory in which the maker had them, which views rest on."""

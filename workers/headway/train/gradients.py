@@ -23,7 +23,7 @@ class Gradients:
         parameters: of this rank, by name.
 
     Attributes:
-        by_name: of all parameters; of those in `shards` this rank's own sums.
+        by_name: of all parameters, what parts add theirs to; of those in `shards` this rank's own sums.
         shards: parameters of which this rank changes a part.
     """
 
@@ -34,7 +34,6 @@ class Gradients:
         self._shared: dict[tuple[int, ...], list[torch.Tensor | Shard]] = {}
         self._queues: dict[tuple[int, ...], list[torch.Tensor | Shard]] = {}
         self._coming: list[Pending] = []
-        self._sums: dict[tuple[str, ...], list[torch.Tensor]] = {}
         reduced = [a for a in execution.ranks[rank].actions if a.kind is ActionKind.REDUCE]
         for action in reduced:
             parts = len(action.ranks) if action.shards else 1
@@ -53,11 +52,6 @@ class Gradients:
         for bucket in self._buckets:
             bucket.zero_()
         self._queues = {ranks: list(buckets) for ranks, buckets in self._shared.items()}
-
-    def add(self, names: tuple[str, ...], values: Sequence[torch.Tensor]) -> None:
-        if names not in self._sums:
-            self._sums[names] = [self.by_name[name] for name in names]
-        torch._foreach_add_(self._sums[names], list(values))
 
     def add_up(self, ranks: tuple[int, ...], links: Links) -> None:
         """Begins to add up the next bucket of these ranks."""

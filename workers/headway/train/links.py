@@ -2,12 +2,15 @@
 
 from collections.abc import Iterable, Sequence
 from datetime import timedelta
-from typing import Protocol, cast
+from typing import Protocol
 
 import torch
 import torch.distributed as dist
 
 from headway.core.errors import UnavailableError
+from headway.train.communicator import Communicator, communicator
+
+_CPU = torch.device("cpu")
 
 
 class Pending(Protocol):
@@ -17,21 +20,8 @@ class Pending(Protocol):
         """Returns when it is over; UnavailableError says `what` was waited for where it never is."""
 
 
-class _Group(Protocol):
-    """What a group of gloo does, of which torch's own types say less."""
-
-    def send(self, tensors: list[torch.Tensor], peer: int, tag: int) -> dist.Work: ...
-    def recv(self, tensors: list[torch.Tensor], peer: int, tag: int) -> dist.Work: ...
-    def allreduce(self, tensors: list[torch.Tensor]) -> dist.Work: ...
-    def allgather(self, made: list[list[torch.Tensor]], given: list[torch.Tensor]) -> dist.Work: ...
-    def alltoall_base(
-        self, made: torch.Tensor, given: torch.Tensor, made_sizes: list[int], given_sizes: list[int]
-    ) -> dist.Work: ...
-    def shutdown(self) -> None: ...
-
-
 class Links:
-    """Non-blocking transfers over gloo. Both sides number what they exchange alike, so nothing depends on timing.
+    """Non-blocking transfers. Both sides number what they exchange alike, so nothing depends on timing.
 
     Groups of ranks are this object's own: a process may hold several ranks, or what else it likes of torch.distributed.
 
@@ -41,13 +31,14 @@ class Links:
         rows: sets of ranks that share operators, ascending or not; the same on all ranks, too.
         timeout_s: after which a wait is given up.
         blocks: whether every transfer is waited for where it is begun.
+        device: of all tensors.
     """
 
     def __init__(
         self, rank: int, world: int, *, store: dist.Store, groups: Iterable[tuple[int, ...]], timeout_s: float,
-        rows: Iterable[tuple[int, ...]] = (), blocks: bool = False,
+        rows: Iterable[tuple[int, ...]] = (), blocks: bool = False, device: torch.device = _CPU,
     ) -> None:  # fmt: skip
-        self.world, self._rank = world, rank
+        self.world, self._rank, self._device = world, rank, device
         self._timeout = timedelta(seconds=timeout_s)
         self._blocks = blocks
         try:
@@ -57,10 +48,10 @@ class Links:
         except RuntimeError as error:
             raise UnavailableError(f"Rank {rank} did not meet the others: {error}") from error
 
-    def _met(self, store: dist.Store, name: str, ranks: tuple[int, ...]) -> _Group:
+    def _met(self, store: dist.Store, name: str, ranks: tuple[int, ...]) -> Communicator:
         """The ranks as a group, in which they have the numbers of their places."""
         own = dist.PrefixStore(f"{name} {ranks}", store)
-        return cast("_Group", dist.ProcessGroupGloo(own, ranks.index(self._rank), len(ranks), self._timeout))
+        return communicator(own, ranks.index(self._rank), len(ranks), device=self._device, timeout=self._timeout)
 
     def send(self, tensor: torch.Tensor, peer: int, tag: int) -> "Transfer":
         return self._begun(self._all.send([tensor], peer, tag), tensor, peer)
@@ -129,7 +120,7 @@ class Links:
 
     def wait_for_all(self) -> None:
         """Returns when all ranks have come here."""
-        self.add_up_everywhere(torch.zeros(1))
+        self.add_up_everywhere(torch.zeros(1, device=self._device))
 
     def close(self) -> None:
         """Leaves the others; what was begun has been waited for."""

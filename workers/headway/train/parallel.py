@@ -21,6 +21,7 @@ from headway.core.execution.execution import Execution, StageSpec
 from headway.core.execution.orders import stage_orders
 from headway.core.execution.slices import slice_step
 from headway.core.graph import Graph
+from headway.core.plan.document import Plan
 from headway.core.plan.training import TrainingPlan
 from headway.core.program import Program
 from headway.core.training_run import plan_stages, slice_stages
@@ -41,7 +42,7 @@ _TIMEOUT_S = 60.0
 
 def parallelize(
     module: nn.Module,
-    plan: TrainingPlan,
+    plan: Plan,
     inputs: Sequence[torch.Tensor],
     *,
     schedule: str = "1f1b",
@@ -52,16 +53,21 @@ def parallelize(
 
     Args:
         module: gives its loss, one number, the mean over its examples. Its parameters are trained in place.
+        plan: as `headway plan train` makes it and `headway.read_plan` reads it.
         inputs: of the module, with examples along dim 0; how many does not matter.
         schedule: the order of forward and backward passes.
         seed: of everything random in the module.
         timeout_s: a rank that gives no answer for so long fails the step.
 
     Raises:
-        InvalidArgumentError: the module cannot be captured, or the plan is not of its operators.
+        InvalidArgumentError: the module cannot be captured, or the plan is not of its operators or of training.
         FailedPreconditionError: there are not as many processes as the plan has devices, or it has what workers cannot
             run.
     """
+    if not isinstance(plan, TrainingPlan):
+        raise InvalidArgumentError(
+            f"A {type(plan).__name__} trains nothing.", hint="Make one with `headway plan train`.", field="plan"
+        )
     rank, world = int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1"))
     if world not in (1, plan.cluster.num_devices):
         raise FailedPreconditionError(
@@ -135,7 +141,9 @@ class ParallelModule:
             execution,
             rank,
             cuts,
-            runner=ComputingParts(execution, cuts, teams=teams_of(execution, rank, links)),
+            runner=ComputingParts(
+                execution, cuts, sums=self._gradients.by_name, teams=teams_of(execution, rank, links)
+            ),
             links=links,
             state=state,
             gradients=self._gradients,

@@ -1,11 +1,12 @@
 """Runs the parts of stages: what an executor calls where its list says that a part runs."""
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
 import torch
 
+from headway.core.execution.accumulation import accumulating
 from headway.core.execution.execution import ActionKind, Execution
 from headway.core.execution.forward import without_dropout
 from headway.core.execution.parts import StepParts
@@ -16,9 +17,10 @@ from headway.train.team import Team
 
 
 class PartRunner(Protocol):
-    """Gives the results of a part: the slots that it fills, then gradients."""
+    """Gives what fills the slots of a part, and adds its gradients to their sums. Takes all values out of their list,
+    so that it holds each no longer than it needs it."""
 
-    def run(self, part: int, values: Sequence[torch.Tensor]) -> Sequence[torch.Tensor]: ...
+    def run(self, part: int, values: list[torch.Tensor]) -> Sequence[torch.Tensor]: ...
 
 
 class ComputingParts:
@@ -26,6 +28,7 @@ class ComputingParts:
 
     Args:
         cuts: by stage; only parts of these stages are run.
+        sums: of the gradients of these stages' parameters, by name, to which parts add theirs.
         teams: of each stage whose ranks share its operators, how they move values.
         trains: else there are forward passes only, without dropout.
     """
@@ -35,21 +38,26 @@ class ComputingParts:
         execution: Execution,
         cuts: Mapping[int, StepParts],
         *,
+        sums: Mapping[str, torch.Tensor],
         teams: Mapping[int, Team] | None = None,
         trains: bool = True,
     ) -> None:
         device = torch.device("cpu")
         own = {stage: team.functions() for stage, team in (teams or {}).items()}
-        self._functions = {
-            at: build_module(program if trains else without_dropout(program), device, own.get(part.stage, {})).forward
-            for at, part in enumerate(execution.parts)
-            if part.stage in cuts and (trains or part.kind is ActionKind.FORWARD)
-            for program in [cuts[part.stage].parts[at].cut.program]
-        }
+        self._sums: dict[int, list[torch.Tensor]] = {}
+        self._functions: dict[int, Callable[[list[torch.Tensor]], Sequence[torch.Tensor]]] = {}
+        self._giving = {at for at, part in enumerate(execution.parts) if part.writes}
+        for at, part in enumerate(execution.parts):
+            if part.stage in cuts and (trains or part.kind is ActionKind.FORWARD):
+                self._sums[at] = [sums[name] for name in part.gradients]
+                program = accumulating(cuts[part.stage].parts[at].cut.program, list(map(_dtype_name, self._sums[at])))
+                program = program if trains else without_dropout(program)
+                self._functions[at] = build_module(program, device, own.get(part.stage), takes_list=True).forward
 
-    def run(self, part: int, values: Sequence[torch.Tensor]) -> Sequence[torch.Tensor]:
-        results: Sequence[torch.Tensor] = self._functions[part](*values)
-        return results
+    def run(self, part: int, values: list[torch.Tensor]) -> Sequence[torch.Tensor]:
+        values += self._sums[part]
+        results = self._functions[part](values)
+        return results if part in self._giving else ()
 
 
 class SleepingParts:
@@ -62,13 +70,14 @@ class SleepingParts:
     def __init__(self, execution: Execution, cuts: Mapping[int, StepParts], seconds: Sequence[float]) -> None:
         self._seconds = seconds
         self._results = {
-            at: [_zeros(cut.program.value(number)) for number in cut.program.results]
+            at: [_zeros(cut.program.value(number)) for number in cut.program.results[: len(part.writes)]]
             for at, part in enumerate(execution.parts)
             if part.stage in cuts
             for cut in [cuts[part.stage].parts[at].cut]
         }
 
-    def run(self, part: int, values: Sequence[torch.Tensor]) -> Sequence[torch.Tensor]:  # noqa: ARG002 - none is read
+    def run(self, part: int, values: list[torch.Tensor]) -> Sequence[torch.Tensor]:
+        values.clear()
         time.sleep(self._seconds[part])
         return self._results[part]
 
@@ -88,24 +97,29 @@ class TimedParts:
     def busy_s(self) -> float:
         return sum(end_s - began_s for _, began_s, end_s in self.runs)
 
-    def run(self, part: int, values: Sequence[torch.Tensor]) -> Sequence[torch.Tensor]:
+    def run(self, part: int, values: list[torch.Tensor]) -> Sequence[torch.Tensor]:
         began_s = time.monotonic()
         results = self._runner.run(part, values)
         self.runs.append((part, began_s, time.monotonic()))
         return results
 
 
+def _dtype_name(tensor: torch.Tensor) -> str:
+    return str(tensor.dtype).removeprefix("torch.")
+
+
 def _zeros(value: Value) -> torch.Tensor:
     return torch.zeros(value.shape, dtype=getattr(torch, value.dtype))
 
 
-def stage_cuts(execution: Execution, programs: Mapping[int, Program], rank: int) -> dict[int, StepParts]:
-    """Of each stage of a rank, the parts of the step with as many examples as its runs have.
+def stage_cuts(execution: Execution, programs: Mapping[int, Program], rank: int | None = None) -> dict[int, StepParts]:
+    """Of each stage of a rank, or of all, the parts of the step with as many examples as its runs have.
 
     Args:
         programs: by that number.
     """
-    own = {number: stage.examples for number, stage in enumerate(execution.stages) if rank in stage.ranks}
+    stages = enumerate(execution.stages)
+    own = {number: stage.examples for number, stage in stages if rank is None or rank in stage.ranks}
     cuts = {
         count: step_parts(
             programs[count], execution.stages, count, splits=execution.splits, num_slices=execution.num_slices

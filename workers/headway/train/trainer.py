@@ -118,7 +118,7 @@ class Trainer:
             self._optimizer.restore(self._tiles.own_state(latest.optimizer(), given))
         inputs = setup.inputs(set(given))
         self._data = open_data(job.data, inputs, batch=job.batch, seed=job.seed)
-        self._runner: PartRunner = ComputingParts(execution, cuts, teams=self._teams)
+        self._runner: PartRunner = ComputingParts(execution, cuts, sums=self._gradients.by_name, teams=self._teams)
         self._cuts = cuts
         self._saver = Saver(checkpoints, kept, rank, self._links)
         self._validation = self._validated(inputs)
@@ -237,7 +237,7 @@ class Trainer:
         lists = forward_execution(self._setup.execution)
         data = open_data(settings.data, inputs, batch=job.batch, seed=job.seed)
         batches = [make_batch(lists, number, data.batch(number)) for number in range(settings.batches)]
-        runner = ComputingParts(lists, self._cuts, teams=self._teams, trains=False)
+        runner = ComputingParts(lists, self._cuts, sums={}, teams=self._teams, trains=False)
         return Validation(self._executor(runner, lists), self._links, batches)
 
     def _validate(self, step: int, *, is_last: bool) -> float | None:

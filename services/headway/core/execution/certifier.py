@@ -3,21 +3,25 @@
 A fault names the rank and the number of the action in its list.
 """
 
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
 from headway.core.execution.execution import RUNS, Action, ActionKind, Execution, Slot, StageSpec
 from headway.core.execution.regions import is_covered, lengths, overlap
+from headway.core.execution.settled import settled_sends
 from headway.core.execution.slots import SlotFinder
+
+_LOSS_BYTES, _COUNT_BYTES = 8, 4
+"""Of a rank's part of the loss, and of how often a parameter was changed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Certificate:
     """Attributes:
     faults: in sentences; empty where the lists are right.
-    peak_bytes: of each rank: parameters, gradients and the optimizer's state, all slots that are held, and the
-        workspace of what runs.
+    peak_bytes: of each rank: parameters, gradients and the optimizer's state, the batch, all slots that are held, what
+        was sent and may not have arrived, and the workspace of what runs.
     """
 
     faults: tuple[str, ...]
@@ -102,25 +106,39 @@ class _Replay:
     execution: Execution
     rank: int
     held: dict[Slot, int] = field(default_factory=dict)
+    given_up: set[Slot] = field(default_factory=set)
+    """By the runs that read them last; to be freed behind these."""
     peak_bytes: int = 0
 
     def run(self) -> list[str]:
         faults = []
         execution = self.execution
         slots = SlotFinder.of(execution)
-        fixed = sum(stage.state_bytes for stage in execution.stages if self.rank in stage.ranks)
+        sent = _Sent(slots, settled_sends(execution, self.rank))
+        fixed = (
+            _LOSS_BYTES
+            + execution.batch_bytes
+            + sum(stage.state_bytes for stage in execution.stages if self.rank in stage.ranks)
+        )
         self.peak_bytes = fixed
         for at, action in enumerate(execution.ranks[self.rank].actions):
             text = f"rank {self.rank}, action {at} ({execution.action_text(action)})"
             reads, writes = slots.reads(self.rank, action), slots.makes(self.rank, action)
-            faults += [f"{text}: {slot} is not there." for slot in reads if slot not in self.held]
+            gone = self.given_up if action.kind is not ActionKind.FREE else set()
+            faults += [f"{text}: {slot} is not there." for slot in reads if slot not in self.held or slot in gone]
             faults += [f"{text}: {slot} is there already." for slot in writes if slot in self.held]
             faults += [f"{text}: {why}." for why in self._wrong(slots, action)]
             for slot in writes:
                 self.held[slot] = slots.values[slot.value].num_bytes(slot)
+            sent.note(at, action, reads, self.held)
             workspace = execution.parts[action.part].workspace_bytes if action.kind in RUNS else 0
-            self.peak_bytes = max(self.peak_bytes, fixed + sum(self.held.values()) + workspace)
-            if action.kind is ActionKind.FREE:
+            self.peak_bytes = max(self.peak_bytes, fixed + sum(self.held.values()) + sent.num_bytes + workspace)
+            if action.kind in RUNS:
+                ended = slots.of_run(self.rank, action, execution.parts[action.part].gives_up)
+                self.given_up.update(ended)
+                self.held |= dict.fromkeys(ended, 0)
+            elif action.kind is ActionKind.FREE:
+                self.given_up.difference_update(action.slots)
                 for slot in action.slots:
                     self.held.pop(slot, None)
         faults += [f"rank {self.rank}: {slot} is never given up." for slot in sorted(self.held)]
@@ -148,6 +166,39 @@ class _Replay:
             yield "this rank is not among them"
         if action.kind is ActionKind.GATHER:
             yield from _wrong_parts(slots, action)
+
+
+class _Sent:
+    """What a rank has sent and keeps, as it may not have arrived: parts at once, whole slots once they are given up."""
+
+    def __init__(self, slots: SlotFinder, settled: Mapping[int, int]) -> None:
+        self._slots, self._settled = slots, settled
+        self._coming: dict[Slot, tuple[int, int]] = {}
+        self._kept: dict[int, list[int]] = {}
+        self._whole: dict[Slot, tuple[int, int]] = {}
+
+    @property
+    def num_bytes(self) -> int:
+        return sum(sum(kept) for kept in self._kept.values())
+
+    def note(self, at: int, action: Action, reads: Sequence[Slot], held: Mapping[Slot, int]) -> None:
+        for peer, count in [self._coming.pop(slot) for slot in reads if slot in self._coming]:
+            kept = self._kept.setdefault(peer, [])
+            kept[:count] = [0] * min(count, len(kept))
+            self._whole = {slot: place for slot, place in self._whole.items() if place[0] != peer or place[1] >= count}
+        if action.kind is ActionKind.RECV:
+            self._coming[action.slots[0]] = action.peer, self._settled.get(at, 0)
+        elif action.kind is ActionKind.SEND:
+            kept = self._kept.setdefault(action.peer, [])
+            piece, source = action.slots[:2]
+            if piece == source:
+                self._whole[source] = action.peer, len(kept)
+            kept.append(0 if piece == source else self._slots.values[piece.value].num_bytes(piece))
+        elif action.kind is ActionKind.FREE:
+            for slot in action.slots:
+                if slot in self._whole:
+                    peer, place = self._whole.pop(slot)
+                    self._kept[peer][place] = held.get(slot, 0)
 
 
 def _have(slots: SlotFinder, wanted: Slot, sources: Sequence[Slot]) -> bool:

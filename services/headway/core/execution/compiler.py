@@ -20,12 +20,20 @@ from headway.core.execution.execution import (
     StageSpec,
     ValueSpec,
 )
-from headway.core.execution.frees import with_frees
+from headway.core.execution.frees import given_up, with_frees
 from headway.core.execution.orders import Order
 from headway.core.execution.regions import lengths
 from headway.core.execution.sharded import cut_slots, step_parts
 from headway.core.execution.slots import SlotFinder
-from headway.core.execution.specs import parameter_holders, part_specs, shared_updates, value_specs, with_state
+from headway.core.execution.specs import (
+    batch_bytes,
+    parameter_holders,
+    part_specs,
+    shared_updates,
+    value_specs,
+    with_state,
+    with_workspace,
+)
 from headway.core.execution.sums import with_own_sums
 from headway.core.program import Program
 
@@ -74,14 +82,15 @@ def compile_execution(
         for count, program in programs.items()
     }
     count, program = next(iter(programs.items()))
-    parts = part_specs(cuts, stages, len(program.inputs))
+    parts = part_specs(cuts, len(program.inputs))
     cut = {number: parts for count in cuts for number, parts in cut_slots(cuts[count], programs[count]).items()}
     values = value_specs(programs, parts, cut)
     filled = tuple(
         replace(stage, tiles=cuts[stage.examples].tiles.get(number, ()))
         for number, stage in enumerate(with_state(stages, cuts[count], program, optimizer=optimizer))
     )
-    lists = _Lists(batch=batch, stages=filled, values=values, parts=parts, orders=orders)
+    ranks = _Lists(batch=batch, stages=filled, values=values, parts=parts, orders=orders).make()
+    ended = given_up(ranks, SlotFinder(stages=filled, parts=parts, values=values))
     return Execution(
         batch=batch,
         losses=cuts[count].losses,
@@ -89,10 +98,11 @@ def compile_execution(
         splits=splits,
         stages=filled,
         values=tuple(values.values()),
-        parts=parts,
-        ranks=lists.make(),
+        parts=with_workspace(parts, ended, cuts, filled),
+        ranks=ranks,
         slices=tuple(slices),
         sums_losses=sums_losses,
+        batch_bytes=batch_bytes(program, count, batch),
     )
 
 

@@ -156,8 +156,10 @@ class PartSpec:
     Attributes:
         reads: values of slots that it takes, in order.
         writes: values of slots that it fills, in order.
-        gradients: parameters whose gradients it gives after that, in order; one may come several times.
-        workspace_bytes: that it needs beside what it takes and gives, for one run of the stage.
+        gradients: parameters whose gradients it adds to their sums, in order; one may come several times.
+        gives_up: of `reads` those that nothing reads behind it: it drops each where it has read it last.
+        workspace_bytes: that one run of it needs beside all that it takes and gives; below 0 where it never holds all
+            of that at once.
     """
 
     stage: int
@@ -165,6 +167,7 @@ class PartSpec:
     reads: tuple[int, ...]
     writes: tuple[int, ...]
     gradients: tuple[str, ...] = ()
+    gives_up: tuple[int, ...] = ()
     workspace_bytes: int = 0
 
 
@@ -250,6 +253,7 @@ class Execution:
     slices: tokens of each slice that sequences are cut into; empty where they are whole. Slice j of the plan's stage i
         is then a stage of its own, number i x slices + j.
     sums_losses: whether losses are sums over targets instead.
+    batch_bytes: of the examples, which every rank has.
     """
 
     batch: int
@@ -262,6 +266,7 @@ class Execution:
     ranks: tuple[RankList, ...]
     slices: tuple[int, ...] = ()
     sums_losses: bool = False
+    batch_bytes: int = 0
 
     @property
     def num_slices(self) -> int:

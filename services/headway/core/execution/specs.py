@@ -5,6 +5,7 @@ from dataclasses import replace
 from math import prod
 
 from headway.core.errors import InvalidArgumentError
+from headway.core.execution.accumulation import accumulating
 from headway.core.execution.execution import PartSpec, StageSpec, ValueSpec
 from headway.core.execution.parts import StepParts
 from headway.core.graph import dtype_bytes
@@ -17,7 +18,7 @@ _MASTER_BYTES = 4
 _HELD_COPIES = 2
 
 
-def part_specs(cuts: Mapping[int, StepParts], stages: Sequence[StageSpec], num_inputs: int) -> tuple[PartSpec, ...]:
+def part_specs(cuts: Mapping[int, StepParts], num_inputs: int) -> tuple[PartSpec, ...]:
     """Args:
     cuts: by number of examples; InvalidArgumentError where they are not the same computation.
     """
@@ -29,21 +30,54 @@ def part_specs(cuts: Mapping[int, StepParts], stages: Sequence[StageSpec], num_i
             field="plan",
         )
     first = next(iter(cuts.values()))
-    specs = []
-    for at, part in enumerate(first.parts):
-        cut = cuts[stages[part.stage].examples].parts[at].cut
-        kept = sum(cut.program.value(n).num_bytes for n in cut.program.results[: len(part.writes)])
-        specs.append(
-            PartSpec(
-                stage=part.stage,
-                kind=part.kind,
-                reads=tuple(n for n in part.cut.reads if n >= num_inputs and n not in first.seeds),
-                writes=part.writes,
-                gradients=part.gradients,
-                workspace_bytes=max(0, cut.program.peak_bytes - cut.program.input_bytes - kept),
-            )
+    return tuple(
+        PartSpec(
+            stage=part.stage,
+            kind=part.kind,
+            reads=tuple(n for n in part.cut.reads if n >= num_inputs and n not in first.seeds),
+            writes=part.writes,
+            gradients=part.gradients,
         )
-    return tuple(specs)
+        for part in first.parts
+    )
+
+
+def with_workspace(
+    parts: Sequence[PartSpec],
+    given_up: Sequence[tuple[int, ...]],
+    cuts: Mapping[int, StepParts],
+    stages: Sequence[StageSpec],
+) -> tuple[PartSpec, ...]:
+    """The parts with what they give up, and what they need then.
+
+    Args:
+        given_up: by part.
+        cuts: by number of examples.
+    """
+    found = []
+    for at, (part, numbers) in enumerate(zip(parts, given_up, strict=True)):
+        cut = cuts[stages[part.stage].examples].parts[at].cut
+        made = cut.program.results[len(part.writes) :]
+        program = accumulating(cut.program, [sum_dtype(cut.program.value(number).dtype) for number in made])
+        peak = program.peak_bytes_giving_up([cut.reads.index(number) for number in numbers])
+        kept = sum(program.value(number).num_bytes for number in program.results)
+        found.append(replace(part, gives_up=numbers, workspace_bytes=peak - program.input_bytes - kept))
+    return tuple(found)
+
+
+def sum_dtype(dtype: str) -> str:
+    """Of a sum of gradients, which are added up in float32 at least."""
+    return dtype if dtype_bytes(dtype) >= _MASTER_BYTES else "float32"
+
+
+def batch_bytes(program: Program, examples: int, batch: int) -> int:
+    """Of what a step takes beside parameters, for a batch; buffers have no examples.
+
+    Args:
+        examples: that the program was captured with.
+    """
+    fed = (value for value in program.inputs if not value.is_weight and value.shape[:1] == (examples,))
+    return sum(value.num_bytes for value in fed) * batch // examples
 
 
 def value_specs(
