@@ -108,9 +108,24 @@ def make_checkpoint(
         overrides: fields of the family's `transformers` configuration.
     """
     config_class, fields = _CONFIGS[family]
+    return make_other(
+        directory, config_class, seed=seed, dtype=dtype, max_shard_size=max_shard_size, **{**fields, **overrides}
+    )
+
+
+def make_other(
+    directory: Path,
+    config_class: type[PreTrainedConfig],
+    *,
+    seed: int = 0,
+    dtype: str = "float32",
+    max_shard_size: str = "1GB",
+    **fields: Any,
+) -> Path:
+    """The same of any class of configuration that `transformers` has a network for."""
     tokenizer = make_tokenizer()
     special = {name: tokenizer.token_to_id(token) for name, token in _SPECIAL_IDS.items()}
-    config = config_class(**{**fields, **special, **overrides})
+    config = config_class(**{**special, **fields})
     torch.manual_seed(seed)
     model = AutoModelForCausalLM.from_config(config, dtype=getattr(torch, dtype))
     scatter(model)

@@ -1,10 +1,15 @@
+import shutil
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from headway.cli.engine_choice import read_engines
 from headway.cli.models import read_models
+from headway.core.engine_kind import EngineKind
 from headway.core.errors import InvalidArgumentError, NotFoundError
 from headway.core.slo import Slo
+from tests.checkpoints import edit_json
 
 SLO = Slo(ttft_s=0.5)
 
@@ -66,3 +71,17 @@ def test_generation_config_is_the_checkpoints_unless_said_otherwise(checkpoint: 
     ]
     with pytest.raises(NotFoundError, match=r"generation_config\.json is missing"):
         chosen(str(tmp_path / "nothing"))
+
+
+def test_a_family_that_only_vllm_has_is_for_a_model_on_vllm(checkpoint: Path, tmp_path: Path) -> None:
+    other = shutil.copytree(checkpoint, tmp_path / "gemma")
+    edit_json(other / "config.json", architectures=["GemmaForCausalLM"])
+    (other / "model.safetensors").write_bytes(bytes(1000))
+    fields: dict[str, Any] = {"dtype": None, "max_model_len": None}
+    engines = read_engines(["gemma=vllm"], [])
+    own, theirs = read_models([f"own={checkpoint}", f"gemma={other}"], slo=Slo(), engines=engines, **fields)
+    assert (own.engine, theirs.engine) == (EngineKind.HEADWAY, EngineKind.VLLM)
+    assert theirs.spec.weight_bytes == 1000
+    with pytest.raises(InvalidArgumentError) as refused:
+        read_models([f"gemma={other}"], slo=Slo(), **fields)
+    assert (refused.value.field, "--engine vllm" in refused.value.hint) == ("architectures", True)

@@ -15,6 +15,8 @@ from tests.engines.worker import stub_at
 
 VLLM_PYTHON = Path(__file__).resolve().parents[2] / "build" / "vllm" / ".venv" / "bin" / "python"
 
+_START_TIMEOUT_S = 400  # of which importing vLLM takes nearly all
+
 
 @asynccontextmanager
 async def vllm_worker(directory: Path) -> AsyncIterator["worker_pb2_grpc.WorkerServiceAsyncStub"]:
@@ -30,7 +32,7 @@ async def vllm_worker(directory: Path) -> AsyncIterator["worker_pb2_grpc.WorkerS
         )
     try:
         async with grpc.aio.insecure_channel(f"127.0.0.1:{port}") as channel:
-            async with asyncio.timeout(120):
+            async with asyncio.timeout(_START_TIMEOUT_S):
                 await channel.channel_ready()
             yield stub_at(channel)
     finally:

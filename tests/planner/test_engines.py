@@ -62,8 +62,9 @@ def test_the_certifier_finds_a_model_on_the_wrong_engine(plan_for: Any, make_mod
 
 def test_the_two_processes_of_vllm_count(plan_for: Any, make_model: Any, make_worker: Any) -> None:
     worker = make_worker("worker-0")
-    (own,) = plan_for([make_model("own")], [worker]).assignments
-    (other,) = plan_for([on_vllm(make_model("own"))], [with_vllm(worker)]).assignments
+    limits = EngineLimits(max_num_batched_tokens=512)
+    (own,) = plan_for([make_model("own")], [worker], limits=limits).assignments
+    (other,) = plan_for([on_vllm(make_model("own"))], [with_vllm(worker)], limits=limits).assignments
     assert other.reserved_bytes - own.reserved_bytes == 2 * 1024**3 - RUNTIME_BYTES["cpu"]
     small = make_worker("worker-0", memory_bytes=2 * 1024**3)
     with pytest.raises(FailedPreconditionError, match="memory"):

@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from headway.core.engine_kind import EngineKind
 from headway.core.errors import FailedPreconditionError, InvalidArgumentError
 from headway.core.model import ExpertsSpec
 from headway.core.plan.serving import EngineLimits
@@ -89,6 +90,13 @@ def test_a_step_stays_short_on_a_slow_machine(make_spec: Any, make_worker: Any) 
     on_slow = choose_batching(limits, device="cpu", estimate=estimate_latency(large, slow.hardware))
     on_fast = choose_batching(limits, device="cpu", estimate=estimate_latency(make_spec(), fast.hardware))
     assert (on_slow.max_num_batched_tokens, on_fast.max_num_batched_tokens) == (128, 512)
+
+
+def test_vllm_computes_as_many_tokens_at_once_as_its_own_server(make_spec: Any, make_worker: Any) -> None:
+    """That takes 2,048 tokens and 128 sequences on a CPU: `EngineArgs.get_batch_defaults` of vLLM 0.32."""
+    estimate = estimate_latency(make_spec(num_layers=32, hidden_size=4096), make_worker(num_threads=1).hardware)
+    batching = choose_batching(EngineLimits(), device="cpu", estimate=estimate, engine=EngineKind.VLLM)
+    assert (batching.max_num_batched_tokens, batching.max_num_seqs) == (2048, 128)
 
 
 def test_a_small_token_budget_bounds_the_sequences(make_spec: Any, make_worker: Any) -> None:

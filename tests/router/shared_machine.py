@@ -104,8 +104,12 @@ class SharedMachine:
                 times_s.append(self.now_s - begun_s)
         return median(taken[1]), median(taken[OUTPUT_TOKENS])
 
-    def trace(self, slo: Slo, *, num_requests: int, mean_gap_s: float) -> Fates:
-        """Requests at Poisson intervals."""
+    def trace(self, slo: Slo, *, num_requests: int, mean_gap_s: float, measured: Slo | None = None) -> Fates:
+        """Requests at Poisson intervals.
+
+        Args:
+            measured: what counts as met; None: their own objective.
+        """
         begun = len(self._ended)
         for _ in range(num_requests):
             self.arrive(slo)
@@ -113,10 +117,11 @@ class SharedMachine:
         self.run(self.now_s + 30.0)
         ended = self._ended[begun:]
         assert len(ended) == num_requests
+        met = slo if measured is None else measured
         kept = [(lease, release) for _, lease, release in ended if lease is not None and release is not None]
         return Fates(
             num_foretold=sum(bool(predicted(lease, release)) for lease, release in kept),
-            num_met=sum(slo.is_met(ttft_s=each.ttft_s, tpot_s=each.tpot_s, e2e_s=each.e2e_s) for _, each in kept),
+            num_met=sum(met.is_met(ttft_s=each.ttft_s, tpot_s=each.tpot_s, e2e_s=each.e2e_s) for _, each in kept),
             num_refused=num_requests - len(kept),
         )
 

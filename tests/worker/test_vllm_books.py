@@ -93,3 +93,16 @@ def test_nothing_is_used_once_nothing_lives() -> None:
     assert not books.end("a")
     stats = books.stats(num_cached_blocks=2)
     assert (stats.num_running, stats.num_used_blocks, stats.num_cached_blocks, stats.num_free_blocks) == (0, 0, 2, 8)
+
+
+def test_a_sequence_does_not_run_by_a_step_from_before_it() -> None:
+    books = Books(num_blocks=10)
+    books.begin(request("a", 6))
+    books.note_step(step(6, 0))
+    books.end("a")
+    books.begin(request("b", 6))
+    stats = books.stats(num_cached_blocks=2)
+    assert (stats.num_running, stats.num_waiting, stats.num_used_blocks) == (0, 1, 0)
+    books.note_step(step(6, 0))
+    stats = books.stats(num_cached_blocks=2)
+    assert (stats.num_running, stats.num_waiting, stats.num_used_blocks) == (1, 0, 5)

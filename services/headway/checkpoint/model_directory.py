@@ -7,9 +7,10 @@ from typing import Any
 
 from headway.checkpoint.json_file import read_json, read_json_list, read_optional_json
 from headway.checkpoint.weight_files import find_weights, within
+from headway.core.engine_kind import EngineKind
 from headway.core.errors import HeadwayError, InvalidArgumentError, NotFoundError
 from headway.core.hf_config import checkpoint_dtype, spec_from_config, token_ids
-from headway.core.model import ModelSpec, Task
+from headway.core.model import ModelFamily, ModelSpec, Task
 from headway.core.sampling_defaults import SamplingDefaults, sampling_defaults_from_config
 from headway.core.sentence_transformers import Module, apply_modules
 
@@ -53,31 +54,38 @@ def read_checkpoint(
     quantization: str | None = None,
     has_weights: bool = True,
     generation_config: str = "",
+    engine: EngineKind = EngineKind.HEADWAY,
 ) -> Checkpoint:
     """Reads everything but the weights.
 
     Args:
         directory: holds `config.json`, safetensors weights (sharded or not) and `tokenizer.json`.
-        dtype: to run the model in; None takes the checkpoint's own, except that float16 becomes bfloat16, which
-            the CPU kernels compute in.
+        dtype: to run the model in; None takes the checkpoint's own, except that for Headway's own engine float16
+            becomes bfloat16, which the CPU kernels compute in.
         quantization: what the matrices are rounded to when they are loaded ('int8'); None keeps them in `dtype`.
         has_weights: False for whoever does without: they need not be there, and `weight_files` is empty.
         generation_config: see `ModelDeployment`.
+        engine: that is to compute the model.
 
     Raises:
         NotFoundError: the directory or a file in it is missing.
-        InvalidArgumentError: a file is malformed, or the model is not one that Headway runs.
+        InvalidArgumentError: a file is malformed, or the model is not one that the engine runs.
     """
     if not directory.is_dir():
         raise NotFoundError(f"There is no directory {directory}.", hint="Give the path of a model directory.")
-    spec = read_spec(directory, dtype=dtype, quantization=quantization, generation_config=generation_config)
+    spec = read_spec(
+        directory, dtype=dtype, quantization=quantization, generation_config=generation_config, engine=engine
+    )
     weight_files = find_weights(directory) if has_weights else ()
+    weight_bytes = sum(file.stat().st_size for file in weight_files)
+    if spec.family is ModelFamily.OTHER:
+        spec = replace(spec, stored_bytes=weight_bytes)
     tokenizer_config = read_optional_json(directory / "tokenizer_config.json")
     return Checkpoint(
         directory=directory,
         spec=spec,
         weight_files=weight_files,
-        weight_bytes=sum(file.stat().st_size for file in weight_files),
+        weight_bytes=weight_bytes,
         tokenizer_file=_find_tokenizer(directory),
         chat_template=_read_chat_template(directory, tokenizer_config),
         bos_token=_special_token(directory, tokenizer_config, "bos_token"),
@@ -87,7 +95,12 @@ def read_checkpoint(
 
 
 def read_spec(
-    directory: Path, *, dtype: str | None = None, quantization: str | None = None, generation_config: str = ""
+    directory: Path,
+    *,
+    dtype: str | None = None,
+    quantization: str | None = None,
+    generation_config: str = "",
+    engine: EngineKind = EngineKind.HEADWAY,
 ) -> ModelSpec:
     """The shape of the model, from its configuration alone; arguments and errors as of `read_checkpoint`."""
     path = directory / "config.json"
@@ -96,10 +109,10 @@ def read_spec(
             f"{path} is missing.", hint="A model directory in Hugging Face format has a config.json at its top."
         )
     config = read_json(path)
-    if dtype is None and checkpoint_dtype(config) == "float16":
+    if dtype is None and engine is EngineKind.HEADWAY and checkpoint_dtype(config) == "float16":
         dtype = "bfloat16"
     try:
-        spec = spec_from_config(config, dtype=dtype, quantization=quantization)
+        spec = spec_from_config(config, dtype=dtype, quantization=quantization, engine=engine)
     except HeadwayError as error:
         raise _in_file(path, error) from error
     path, generation = _read_generation_config(directory, generation_config)

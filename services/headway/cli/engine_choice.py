@@ -17,8 +17,8 @@ from headway.core.plan.serving import EngineLimits, ModelDeployment
 
 VLLM_PYTHON = "HEADWAY_VLLM_PYTHON"
 _BUILT = Path(__file__).resolve().parents[3] / "build" / "vllm" / ".venv" / "bin" / "python"
-_CPU_BLOCK_SIZE = 32
-"""vLLM's attention on the CPU takes blocks of so many tokens, or a multiple."""
+_CPU_BLOCK_SIZE, _CPU_LATENT_BLOCK_SIZE = 32, 16
+"""vLLM's attention on the CPU takes blocks of so many tokens, or a multiple; its latent attention those of 16 only."""
 _VERSION = "from headway.worker.vllm.environment import vllm_version\nprint(vllm_version())"
 _VERSION_TIMEOUT_S = 60
 _OPTIONS = {
@@ -61,9 +61,14 @@ def read_engines(engines: Sequence[str], engine_args: Sequence[str]) -> dict[str
     }
 
 
+def engine_of(name: str, engines: Mapping[str, EngineChoice]) -> EngineChoice:
+    """What computes the model of that name."""
+    return engines.get(name, engines.get("", EngineChoice()))
+
+
 def with_engine(model: ModelDeployment, engines: Mapping[str, EngineChoice]) -> ModelDeployment:
     """The model with what computes it. InvalidArgumentError where its engine cannot."""
-    choice = engines.get(model.name, engines.get("", EngineChoice()))
+    choice = engine_of(model.name, engines)
     check_model(model.name, model.spec, choice.kind)
     return replace(model, engine=choice.kind, engine_args=choice.args)
 
@@ -99,10 +104,12 @@ def check_limits(limits: EngineLimits, models: Sequence[ModelDeployment], *, dev
                 hint="Leave it out, or serve every model with --engine headway.",
                 field=option.partition(" ")[0].rstrip(","),
             )
-    if EngineKind.VLLM in others and device == "cpu" and block_size % _CPU_BLOCK_SIZE:
+    is_latent = any(model.spec.latent_dim for model in models)
+    step = _CPU_LATENT_BLOCK_SIZE if is_latent else _CPU_BLOCK_SIZE
+    if EngineKind.VLLM in others and device == "cpu" and block_size % step:
         raise InvalidArgumentError(
-            f"--block-size {block_size}: vllm takes multiples of {_CPU_BLOCK_SIZE} on the CPU.",
-            hint=f"Give --block-size {_CPU_BLOCK_SIZE}.",
+            f"--block-size {block_size}: vllm takes multiples of {step} on the CPU.",
+            hint=f"Give --block-size {step}.",
             field="--block-size",
         )
 

@@ -5,7 +5,8 @@ from pathlib import Path
 from types import MappingProxyType
 
 from headway.checkpoint.model_directory import NO_GENERATION_CONFIG, read_checkpoint
-from headway.cli.engine_choice import EngineChoice, with_engine
+from headway.cli.engine_choice import EngineChoice, engine_of, with_engine
+from headway.core.engine_kind import EngineKind
 from headway.core.errors import InvalidArgumentError
 from headway.core.plan.serving import ModelDeployment
 from headway.core.slo import Slo
@@ -47,6 +48,7 @@ def read_models(
             slo=slo,
             is_emulated=is_emulated,
             generation_config=_GENERATION_CONFIGS.get(generation_config, generation_config),
+            engines=engines,
         )
         for argument in arguments
     )
@@ -67,6 +69,7 @@ def _read_model(
     slo: Slo,
     is_emulated: bool,
     generation_config: str,
+    engines: Mapping[str, EngineChoice],
 ) -> ModelDeployment:
     name, directory, profile = _split_profile(argument) or (*_split(argument), "")
     if profile and not is_emulated:
@@ -77,12 +80,14 @@ def _read_model(
         )
     if generation_config not in _GENERATION_CONFIGS.values():
         generation_config = str(Path(generation_config).expanduser().resolve())
+    engine = engine_of(name, engines).kind
     spec = read_checkpoint(
         directory,
         dtype=dtype,
         quantization=quantization,
-        has_weights=not is_emulated,
+        has_weights=not is_emulated and engine is not EngineKind.VLLM_SERVER,
         generation_config=generation_config,
+        engine=engine,
     ).spec
     if max_model_len is not None and max_model_len > spec.max_position:
         raise InvalidArgumentError(

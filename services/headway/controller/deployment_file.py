@@ -191,8 +191,9 @@ def read_model(document: ModelDocument, *, is_emulated: bool) -> ModelDeployment
         document.path,
         dtype=document.dtype,
         quantization=document.quantization,
-        has_weights=not is_emulated,
+        has_weights=not is_emulated and document.engine is not EngineKind.VLLM_SERVER,
         generation_config=document.generation_config,
+        engine=document.engine,
     ).spec
     if document.backend:
         check_served_backend(document.backend, field="deployment.models.backend")

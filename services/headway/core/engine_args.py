@@ -19,6 +19,8 @@ _DECIDED = {
     "num-gpu-blocks-override": "--kv-cache-memory",
     "kv-cache-memory-bytes": "--kv-cache-memory",
     "gpu-memory-utilization": "--memory",
+    "disable-hybrid-kv-cache-manager": _PLAN,
+    "no-disable-hybrid-kv-cache-manager": _PLAN,
     "enable-prefix-caching": "--no-prefix-cache",
     "no-enable-prefix-caching": "--no-prefix-cache",
     "tensor-parallel-size": _PLAN,

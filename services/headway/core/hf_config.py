@@ -8,7 +8,9 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import TypeAlias
 
+from headway.core.engine_kind import EngineKind
 from headway.core.errors import InvalidArgumentError
+from headway.core.hf_decoder import read_decoder
 from headway.core.hf_encoder import read_bert, read_distilbert, read_roberta
 from headway.core.hf_experts import experts_from_config
 from headway.core.hf_fields import Config, activation, positive, require, unsupported
@@ -38,19 +40,26 @@ _ARCHITECTURE_BY_MODEL_TYPE = {
 _QWEN2 = ("Qwen2ForCausalLM", "Qwen2MoeForCausalLM")
 
 
-def spec_from_config(config: Config, *, dtype: str | None = None, quantization: str | None = None) -> ModelSpec:
+def spec_from_config(
+    config: Config,
+    *,
+    dtype: str | None = None,
+    quantization: str | None = None,
+    engine: EngineKind = EngineKind.HEADWAY,
+) -> ModelSpec:
     """The spec that `config` describes.
 
     Args:
         config: the parsed `config.json`.
         dtype: of weights and KV cache, one of `DTYPE_BYTES`; None takes the checkpoint's own.
         quantization: of the matrices, one of `QUANTIZATION_BYTES`, or None.
+        engine: that is to compute it: others than Headway's have more families, and quantised weights.
 
     Raises:
         InvalidArgumentError: names the field whose value is missing, malformed or not supported.
     """
     try:
-        return _spec(config, dtype=dtype, quantization=quantization)
+        return _spec(config, dtype=dtype, quantization=quantization, engine=engine)
     except (TypeError, ValueError, AttributeError, ArithmeticError, LookupError) as error:
         raise InvalidArgumentError(
             f"A field of config.json has a value of a kind that no model has: {error}.",
@@ -59,15 +68,14 @@ def spec_from_config(config: Config, *, dtype: str | None = None, quantization: 
         ) from error
 
 
-def _spec(config: Config, *, dtype: str | None, quantization: str | None) -> ModelSpec:
-    architecture = _architecture(config)
-    if config.get("quantization_config"):
-        raise InvalidArgumentError(
-            "quantization_config is set, and quantised weights are not supported.",
-            hint="Use the unquantised checkpoint.",
-            field="quantization_config",
-        )
-    spec = _READERS[architecture](config, architecture, dtype or checkpoint_dtype(config))
+def _spec(config: Config, *, dtype: str | None, quantization: str | None, engine: EngineKind) -> ModelSpec:
+    dtype = dtype or checkpoint_dtype(config)
+    try:
+        spec = _own_spec(config, dtype=dtype)
+    except InvalidArgumentError:
+        if engine is EngineKind.HEADWAY:
+            raise
+        spec = read_decoder(config, dtype=dtype)
     if spec.dtype not in DTYPE_BYTES:
         raise unsupported("dtype", spec.dtype, DTYPE_BYTES)
     if quantization is not None and quantization not in QUANTIZATION_BYTES:
@@ -80,9 +88,23 @@ def _spec(config: Config, *, dtype: str | None, quantization: str | None) -> Mod
     return replace(spec, quantization=quantization)
 
 
+def _own_spec(config: Config, *, dtype: str) -> ModelSpec:
+    """Of a family that Headway's own engine has."""
+    architecture = _architecture(config)
+    if config.get("quantization_config"):
+        raise InvalidArgumentError(
+            "quantization_config is set, and Headway's own engine has no quantised checkpoints.",
+            hint="Use the unquantised checkpoint, or serve it with --engine vllm.",
+            field="quantization_config",
+        )
+    return _READERS[architecture](config, architecture, dtype)
+
+
 def checkpoint_dtype(config: Config) -> str:
-    """The dtype that the checkpoint says it is stored in; 'float32' if it says nothing."""
-    name = config.get("dtype") or config.get("torch_dtype") or "float32"
+    """The dtype that the checkpoint says it is stored in; 'float32' if it says nothing. Models that see images, too,
+    say it of their decoder."""
+    text = config.get("text_config") or {}
+    name = next((each[key] for each in (config, text) for key in ("dtype", "torch_dtype") if each.get(key)), "float32")
     return str(name).removeprefix("torch.")
 
 
@@ -105,7 +127,11 @@ def _architecture(config: Config) -> str:
         if name in _READERS:
             return str(name)
     field = "architectures" if config.get("architectures") else "model_type"
-    raise unsupported(field, config.get(field), _READERS)
+    raise InvalidArgumentError(
+        f"{field} {config.get(field)!r} is not supported.",
+        hint=f"Supported: {', '.join(_READERS)}. vLLM has more: --engine vllm.",
+        field=field,
+    )
 
 
 def _llama(config: Config, architecture: str, dtype: str) -> ModelSpec:

@@ -16,7 +16,7 @@ QUANTIZATION_BYTES = {"int8": 1}
 
 
 class ModelFamily(StrEnum):
-    """Network layouts, one module of `headway.models` each."""
+    """Network layouts, one module of `headway.models` each; of the last one another engine has the network."""
 
     LLAMA = "llama"
     OPT = "opt"
@@ -24,6 +24,11 @@ class ModelFamily(StrEnum):
     BERT = "bert"
     ROBERTA = "roberta"
     DISTILBERT = "distilbert"
+    OTHER = "other"
+
+
+GATED = frozenset({ModelFamily.LLAMA, ModelFamily.OTHER})
+"""Families whose MLP has three matrices; the others' have two."""
 
 
 class Task(StrEnum):
@@ -92,13 +97,17 @@ class ModelSpec:
         quantization: what the matrices are rounded to when they are loaded ('int8'), or None to keep them in `dtype`,
             as embeddings, positions and routers always are.
         experts: of a sparse model, or None.
-        activation: 'silu', 'relu', 'gelu' or 'gelu_tanh'.
+        activation: 'silu', 'relu', 'gelu' or 'gelu_tanh'; empty where another engine has the network.
         rope_layers: which layers rotate queries and keys; empty for all.
         pre_norm: whether a block normalises its input (True) or its output (OPT-350m).
         sliding_window: attention span in tokens, the query's own included, or None for full attention.
         sliding_layers: which layers have the window; empty for all.
         eos_token_ids: end the sequence.
         embedding_dim: width of the token embedding (OPT-350m's differs from hidden_size).
+        latent_dim: numbers that a layer keeps of a token in place of keys and values (DeepSeek's multi-head latent
+            attention); 0 where it keeps those.
+        stored_bytes: of the weights as another engine takes them from the checkpoint, in whatever types; 0 where the
+            dimensions say it.
         encoder: of a model that does not generate: it turns a sequence into a vector in one pass and keeps no keys and
             values. None for a decoder.
     """
@@ -130,6 +139,8 @@ class ModelSpec:
     sliding_layers: tuple[bool, ...] = ()
     quantization: str | None = None
     experts: ExpertsSpec | None = None
+    latent_dim: int = 0
+    stored_bytes: int = 0
     eos_token_ids: tuple[int, ...] = ()
     bos_token_id: int | None = None
     encoder: EncoderSpec | None = None
@@ -149,7 +160,11 @@ class ModelSpec:
         """Bytes of keys and values that one token keeps over all layers; an encoder keeps none."""
         if self.encoder is not None:
             return 0
-        return 2 * self.num_layers * self.num_kv_heads * self.head_dim * self.dtype_bytes
+        return self.num_layers * self.kv_width(self.num_kv_heads) * self.dtype_bytes
+
+    def kv_width(self, num_kv_heads: int) -> int:
+        """Numbers that a layer keeps of one token, with so many of its heads."""
+        return self.latent_dim or 2 * num_kv_heads * self.head_dim
 
     @property
     def num_parameters(self) -> int:
@@ -164,6 +179,8 @@ class ModelSpec:
 
         The scales of quantised weights are left out: 4 bytes for a row of a matrix.
         """
+        if self.stored_bytes:
+            return self.stored_bytes
         matrix_bytes = QUANTIZATION_BYTES[self.quantization] if self.quantization else self.dtype_bytes
         matrices = self._num_layer_weights(is_active=False) + self.num_head_weights
         unquantized = self._num_embedding_weights + self._num_position_weights + self._num_router_weights
@@ -221,7 +238,7 @@ class ModelSpec:
             num_experts = experts.num_experts_per_tok if is_active else experts.num_experts
             width = num_experts * experts.intermediate_size + experts.shared_intermediate_size
             widths += self._num_sparse_layers * width
-        num_mlp_matrices = 3 if self.family is ModelFamily.LLAMA else 2
+        num_mlp_matrices = 3 if self.family in GATED else 2
         return self.num_layers * attention + num_mlp_matrices * self.hidden_size * widths
 
     def is_sparse(self, layer: int) -> bool:

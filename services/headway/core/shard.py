@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from itertools import product
 
 from headway.core.errors import InvalidArgumentError
-from headway.core.model import QUANTIZATION_BYTES, ModelFamily, ModelSpec
+from headway.core.model import GATED, QUANTIZATION_BYTES, ModelSpec
 from headway.core.parallel_config import CP_FFN, ParallelConfig, Span, split
 
 
@@ -73,10 +73,13 @@ def shard_of(spec: ModelSpec, parallel: ParallelConfig, *, rank: int) -> ModelSh
 
 
 def shard_weight_bytes(spec: ModelSpec, shard: ModelShard) -> int:
-    """Bytes of a rank's weights, counted as `ModelSpec.weight_bytes` counts those of the whole model."""
+    """Bytes of a rank's weights, counted as `ModelSpec.weight_bytes` counts those of the whole model. What another
+    engine takes from the checkpoint is with one rank."""
+    if spec.stored_bytes:
+        return spec.stored_bytes
     num_heads = 2 * len(shard.query_heads) + 2 * len(shard.kv_heads)
     num_matrices, num_routers = 0, 0
-    num_mlp_matrices = 3 if spec.family is ModelFamily.LLAMA else 2
+    num_mlp_matrices = 3 if spec.family in GATED else 2
     for layer in shard.layers:
         num_matrices += spec.hidden_size * spec.head_dim * num_heads
         if spec.experts is not None and spec.is_sparse(layer):
@@ -96,7 +99,8 @@ def head_weight_bytes(spec: ModelSpec, shard: ModelShard) -> int:
     """Bytes of a rank's part of the output head, which `shard_weight_bytes` has among others."""
     if spec.encoder is not None:  # each rank of the last stage has it whole
         return spec.num_head_weights * _matrix_bytes(spec) if shard.is_last else 0
-    return len(shard.head) * (spec.embedding_dim or spec.hidden_size) * _matrix_bytes(spec)
+    head_bytes = len(shard.head) * (spec.embedding_dim or spec.hidden_size) * _matrix_bytes(spec)
+    return min(head_bytes, spec.stored_bytes or head_bytes)
 
 
 def _matrix_bytes(spec: ModelSpec) -> int:
@@ -108,7 +112,7 @@ def shard_kv_bytes_per_token(spec: ModelSpec, shard: ModelShard) -> int:
     """Bytes of keys and values of one token that lies on the rank."""
     if spec.encoder is not None:
         return 0
-    return 2 * len(shard.layers) * len(shard.cached_kv_heads) * spec.head_dim * spec.dtype_bytes
+    return len(shard.layers) * spec.kv_width(len(shard.cached_kv_heads)) * spec.dtype_bytes
 
 
 def check_parallel(spec: ModelSpec, parallel: ParallelConfig, *, num_workers: int) -> None:

@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 from headway.checkpoint.model_directory import Checkpoint, read_checkpoint
 from headway.core.adapter import Adapter
+from headway.core.engine_kind import EngineKind
 from headway.core.errors import FailedPreconditionError, HeadwayError, NotFoundError, UnavailableError
 from headway.core.plan.serving import ModelDeployment, ServingPlan
 from headway.core.sampling_defaults import SamplingDefaults
@@ -29,6 +30,7 @@ class _Source(NamedTuple):
 
     directory: str
     generation_config: str
+    engine: EngineKind
     tool_parser: str
     reasoning_parser: str
 
@@ -117,12 +119,21 @@ class ServedModels:
 
 def _source_of(deployment: ModelDeployment) -> _Source:
     return _Source(
-        deployment.directory, deployment.generation_config, deployment.tool_parser, deployment.reasoning_parser
+        deployment.directory,
+        deployment.generation_config,
+        deployment.engine,
+        deployment.tool_parser,
+        deployment.reasoning_parser,
     )
 
 
 def _read_text(source: _Source) -> _CheckpointText:
-    checkpoint = read_checkpoint(Path(source.directory), has_weights=False, generation_config=source.generation_config)
+    checkpoint = read_checkpoint(
+        Path(source.directory),
+        has_weights=False,
+        generation_config=source.generation_config,
+        engine=source.engine,
+    )
     tokenizer = Tokenizer.load(checkpoint.tokenizer_file)
     return _CheckpointText(tokenizer, _template_of(checkpoint, source), checkpoint.sampling_defaults)
 

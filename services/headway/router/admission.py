@@ -1,6 +1,7 @@
 """Refuses at once what could only be late, or make others late."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from headway.core.errors import ResourceExhaustedError
 from headway.core.units import format_duration
@@ -15,7 +16,8 @@ def admit(
     request: RoutingRequest, candidates: Sequence[CandidateGroup], *, waited_s: float
 ) -> Sequence[CandidateGroup]:
     """The candidates that can keep the request's SLO, and those of others, as far as it can be predicted; all of them
-    where it has none.
+    where it has none. Where that is none, a group is tried that has nothing to do, was slow when it was last seen, and
+    would keep it at its usual speed: nobody waits there, and its answer tells how fast the group is now.
 
     Args:
         waited_s: since the request arrived.
@@ -26,6 +28,8 @@ def admit(
     if not request.slo or request.resumed:
         return candidates
     admitted = [candidate for candidate in candidates if _keeps_slo(request, candidate, waited_s)]
+    if not admitted:
+        admitted = [each for each in candidates if _is_worth_a_try(request, each, waited_s)]
     if not admitted:
         raise _refusal(request, candidates, waited_s)
     return admitted
@@ -41,6 +45,12 @@ def _keeps_slo(request: RoutingRequest, candidate: CandidateGroup, waited_s: flo
         tpot_s=candidate.sustained_tpot_s(request) if request.max_output_tokens > 1 else None,
         e2e_s=waited_s + _e2e_s(request, candidate),
     )
+
+
+def _is_worth_a_try(request: RoutingRequest, candidate: CandidateGroup, waited_s: float) -> bool:
+    if candidate.usual is None:
+        return False
+    return _keeps_slo(request, replace(candidate, latency=candidate.usual, overhead_s=0.0), waited_s)
 
 
 def _ttft_s(request: RoutingRequest, candidate: CandidateGroup) -> float:

@@ -50,6 +50,8 @@ class CandidateGroup:
         is_harmful: whether somebody whom the group has admitted would be late for it.
         overhead_s: that an answer takes from the client to the group and back, besides the model.
         adapter_s: until the request's adapter is loaded; 0 where it is, or where there is none.
+        usual: seconds of its steps when it is not slow, where it has nothing to do and nobody knows how fast it is now;
+            None elsewhere.
         decode_at: where the sequences go on once their prompt is computed; None: they stay.
     """
 
@@ -85,6 +87,7 @@ class CandidateGroup:
     num_overtaken_tokens: int = 0
     overhead_s: float = 0.0
     adapter_s: float = 0.0
+    usual: LatencyModel | None = None
 
     @property
     def is_predictable(self) -> bool:

@@ -16,8 +16,10 @@ _HALF_LIFE_S = 60.0
 """By the clock; after it an observation counts half."""
 _ESTIMATE_HALF_LIFE_S = 15.0
 """The same where an estimate is corrected: nothing but live steps tells how fast they are."""
-_LATEST_HALF_LIFE_S = 2.0
+_LATEST_HALF_LIFE_S = 0.3
 """The same of the latest steps, which are believed first where an estimate is corrected."""
+_FADING_HALF_LIFE_S = 2.0
+"""In which they are believed half as much, while none come."""
 _TRUST_S = 0.1
 """The profile counts like so much time of each part in which nothing differed."""
 _ESTIMATE_TRUST_S = 0.001
@@ -28,6 +30,8 @@ estimate may be wrong by more than that: steps that always take longer are belie
 _LEAST_CHANGE = 0.01
 _FRESH_S = 1.0
 """What was seen less long ago counts in full: a group that computes reports several times a second."""
+_STALE_S = 0.25
+"""After which the latest steps of an estimate may not tell any more how fast the group is: a few reports."""
 _PROOF = 0.5
 
 
@@ -64,8 +68,15 @@ class StepDrift:
         usual = [self._usual.believed(idle_s) * share for share in self._usual.shares]
         if not self._is_estimate:
             return self._corrected(usual)
-        fresh = _kept(idle_s, _LATEST_HALF_LIFE_S)
+        fresh = _kept(idle_s, _FADING_HALF_LIFE_S)
         return self._corrected([u + fresh * (f - u) for u, f in zip(usual, self._latest.shares, strict=True)])
+
+    def usual(self, *, now_s: float) -> LatencyModel | None:
+        """What steps are believed to take but for the latest; None while those are fresh."""
+        idle_s = now_s - self._observed_at_s
+        if idle_s < _STALE_S:
+            return None
+        return self._corrected([self._usual.believed(idle_s) * share for share in self._usual.shares])
 
     def cautious(self, *, now_s: float) -> LatencyModel:
         """The same with the error that an estimate states for itself, which shrinks as live steps are seen: what is

@@ -53,6 +53,11 @@ class Replica:
         latency = self.drift.cautious(now_s=now_s)
         return latency.part(self.lateness.ratio(now_s=now_s)) if self.is_estimated else latency
 
+    def usual(self, *, now_s: float) -> LatencyModel | None:
+        """What its steps usually take, where nobody has measured them by themselves and the latest were seen too long
+        ago to tell how fast it is now; None elsewhere."""
+        return self.drift.usual(now_s=now_s) if self.drift is not None and self.is_estimated else None
+
     @property
     def fitted(self) -> LatencyModel | None:
         """What its steps took when it last had any; None where the plan does not know it."""

@@ -10,6 +10,8 @@ from headway.router.recent_quantile import RecentQuantile
 
 _FIRST_TOKENS, _ANSWERS = 0.98, 0.95
 _FIRST_TOKENS_HALF_LIFE_S, _ANSWERS_HALF_LIFE_S = 30.0, 3.0
+_NUM_FIRST_TOKENS, _NUM_ANSWERS = 128, 48
+"""After so many, nothing is left of those before: who was late in a slow spell lengthens forecasts for as long."""
 
 
 @dataclass(slots=True)
@@ -17,8 +19,12 @@ class Lateness:
     """What a place's latest first tokens took beyond the forecast in seconds, and how many times as long as foretold
     the tokens of its latest answers took."""
 
-    _first: RecentQuantile = field(default_factory=lambda: RecentQuantile(_FIRST_TOKENS, _FIRST_TOKENS_HALF_LIFE_S))
-    _excess: RecentQuantile = field(default_factory=lambda: RecentQuantile(_ANSWERS, _ANSWERS_HALF_LIFE_S))
+    _first: RecentQuantile = field(
+        default_factory=lambda: RecentQuantile(_FIRST_TOKENS, _FIRST_TOKENS_HALF_LIFE_S, _NUM_FIRST_TOKENS)
+    )
+    _excess: RecentQuantile = field(
+        default_factory=lambda: RecentQuantile(_ANSWERS, _ANSWERS_HALF_LIFE_S, _NUM_ANSWERS)
+    )
 
     @property
     def max_without_token(self) -> int:

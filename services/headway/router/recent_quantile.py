@@ -4,7 +4,6 @@ from bisect import insort
 from collections import deque
 from dataclasses import dataclass, field
 
-_NUM_KEPT = 128
 _FADED = 0.5
 
 
@@ -16,11 +15,13 @@ class RecentQuantile:
     Attributes:
         share: of the observations that the quantile is above.
         half_life_s: in which it halves while none come.
+        num_latest: observations that it is of, at most.
     """
 
     share: float
     half_life_s: float
-    _latest: deque[float] = field(default_factory=lambda: deque(maxlen=_NUM_KEPT))
+    num_latest: int
+    _latest: deque[float] = field(default_factory=deque)
     _sorted: list[float] = field(default_factory=list)
     _observed_at_s: float = 0.0
 
@@ -34,10 +35,10 @@ class RecentQuantile:
         After a long time without any it tells how things are now: those before it stay faded.
         """
         if self._sorted and (kept := self._kept(now_s)) < _FADED:
-            self._latest = deque((kept * each for each in self._latest), maxlen=_NUM_KEPT)
+            self._latest = deque(kept * each for each in self._latest)
             self._sorted = sorted(self._latest)
-        if len(self._latest) == _NUM_KEPT:
-            self._sorted.remove(self._latest[0])
+        if len(self._latest) == self.num_latest:
+            self._sorted.remove(self._latest.popleft())
         self._latest.append(excess)
         insort(self._sorted, excess)
         self._observed_at_s = now_s

@@ -124,6 +124,7 @@ class Survey:
             block_size=report.block_size,
             block_bytes=replica.block_bytes,
             fetch_bytes_per_s=report.fetch_bytes_per_s,
+            usual=replica.usual(now_s=now_s) if self._is_deserted(replica, num_sequences) else None,
             adapter_s=_ADAPTER_LOAD_S if request.adapter and request.adapter not in report.adapters else 0.0,
         )
 
@@ -133,6 +134,9 @@ class Survey:
             return False
         num_without = self._lease_table.num_without_token(replica.place)
         return not replica.is_proven(now_s=now_s) or num_without >= replica.lateness.max_without_token
+
+    def _is_deserted(self, replica: Replica, num_sequences: int) -> bool:
+        return num_sequences == 0 and self._lease_table.num_leases(replica.place) == 0
 
     def _overhead_s(self, replica: Replica, *, now_s: float) -> float:
         """Of a model that generates: what is configured, or more where first tokens came later than that."""

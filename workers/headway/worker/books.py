@@ -66,6 +66,8 @@ class Books:
     _num_decode_tokens: int = 0
 
     def begin(self, request: GenerationRequest) -> None:
+        if not self.live:
+            self._step = None  # it told of others
         num_tokens = len(request.prompt_token_ids) + len(request.output_token_ids)
         self.live[request.request_id] = Live(request, num_tokens, num_tokens)
 

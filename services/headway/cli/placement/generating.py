@@ -96,7 +96,8 @@ def _with_engine(entry: ModelEntry, served: ModelDeployment | None) -> ModelEntr
 def _deployment(entry: ModelEntry) -> ModelDeployment:
     """The deployment of a checkpoint, named as its architecture."""
     directory = Path(entry.source).expanduser().resolve()
-    spec = read_checkpoint(directory, dtype=entry.dtype, quantization=None, has_weights=False).spec
+    engine = entry.engine or EngineKind.HEADWAY
+    spec = read_checkpoint(directory, dtype=entry.dtype, has_weights=False, engine=engine).spec
     if spec.encoder is not None:
         raise InvalidArgumentError(
             f"{entry.place}: {entry.source} does not generate.",
@@ -107,7 +108,7 @@ def _deployment(entry: ModelEntry) -> ModelDeployment:
         name=entry.architecture,
         directory=str(directory),
         spec=spec,
-        engine=entry.engine or EngineKind.HEADWAY,
+        engine=engine,
         engine_args=entry.engine_args or "",
     )
 

@@ -108,12 +108,16 @@ def memory_violations(
 def _kv_bytes_of_token(spec: ModelSpec, part: RankPart) -> int:
     num_kv_heads = part.cached_heads_of(spec)
     numbers_per_layer = num_kv_heads * spec.head_dim + num_kv_heads * spec.head_dim
+    if spec.latent_dim:  # one vector, which all heads read
+        numbers_per_layer = spec.latent_dim
     return numbers_per_layer * part.num_layers * _BYTES_PER_NUMBER[spec.dtype]
 
 
 def _least_weight_bytes(spec: ModelSpec, part: RankPart) -> int:
     """Least bytes of a checkpoint's matrices in the types they are held in; how the worker packs them only adds to
-    that."""
+    that. What another engine takes from the checkpoint are the bytes of its files."""
+    if spec.stored_bytes:
+        return spec.stored_bytes
     query_width, kv_width = part.query_heads_of(spec) * spec.head_dim, part.kv_heads_of(spec) * spec.head_dim
     attention = 2 * spec.hidden_size * query_width + 2 * spec.hidden_size * kv_width
     layers = range(part.first_layer, part.first_layer + part.num_layers)
@@ -131,5 +135,5 @@ def _num_mlp_weights(spec: ModelSpec, part: RankPart, layer: int) -> int:
     if experts is not None and (not experts.sparse_layers or experts.sparse_layers[layer]):
         shared_width = part.of(experts.shared_intermediate_size)
         width = part.of(experts.num_experts) * experts.intermediate_size + shared_width
-    num_matrices = 3 if spec.family is ModelFamily.LLAMA else 2  # its MLP is gated
+    num_matrices = 3 if spec.family in (ModelFamily.LLAMA, ModelFamily.OTHER) else 2  # their MLPs are gated
     return num_matrices * spec.hidden_size * width

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+from headway.core.engine_kind import EngineKind
 from headway.core.errors import InvalidArgumentError
 from headway.core.latency import LatencyModel
 from headway.core.plan.serving import EngineLimits
@@ -9,6 +10,8 @@ from headway.core.plan.serving import EngineLimits
 _BLOCK_SIZE = 16
 _NUM_SEQS = {"cpu": 128, "cuda": 256}
 _STEP_TOKENS = {"cpu": (128, 512), "cuda": (2048, 8192)}
+_VLLM_STEP_TOKENS = _STEP_TOKENS | {"cpu": (2048, 2048)}
+"""On a CPU what vLLM's own server takes: nobody who puts Headway before it should wait longer for a burst."""
 _LONGEST_STEP_S = 0.4
 _PREEMPTIONS = ("auto", "recompute", "swap")
 
@@ -26,7 +29,9 @@ class Batching:
     num_draft_tokens: int = 0
 
 
-def choose_batching(limits: EngineLimits, *, device: str, estimate: LatencyModel) -> Batching:
+def choose_batching(
+    limits: EngineLimits, *, device: str, estimate: LatencyModel, engine: EngineKind = EngineKind.HEADWAY
+) -> Batching:
     """Takes the operator's limits, and chooses those that are open.
 
     Args:
@@ -37,7 +42,8 @@ def choose_batching(limits: EngineLimits, *, device: str, estimate: LatencyModel
         InvalidArgumentError: a limit is not positive, or the limits exclude each other.
     """
     _check(limits)
-    step_tokens = limits.max_num_batched_tokens or _step_tokens(device, estimate)
+    bounds = (_STEP_TOKENS if engine is EngineKind.HEADWAY else _VLLM_STEP_TOKENS)[device]
+    step_tokens = limits.max_num_batched_tokens or _step_tokens(bounds, estimate)
     num_usual_seqs = _NUM_SEQS[device] * limits.parallel.pp  # each stage has a batch of its own under way
     num_seqs = limits.max_num_seqs or min(num_usual_seqs, step_tokens)
     if limits.max_num_batched_tokens is None:
@@ -59,9 +65,9 @@ def choose_batching(limits: EngineLimits, *, device: str, estimate: LatencyModel
     )
 
 
-def _step_tokens(device: str, estimate: LatencyModel) -> int:
+def _step_tokens(bounds: tuple[int, int], estimate: LatencyModel) -> int:
     """The largest power of two of tokens whose prefill keeps a step short: decodes wait for it."""
-    least, most = _STEP_TOKENS[device]
+    least, most = bounds
     num_tokens = most
     while (
         num_tokens > least

@@ -53,7 +53,7 @@ def size_replica(
         )
     links = links_among(group, link_profiles, catalogue)
     estimate = estimate_latency(model.spec, leader.hardware, limits.parallel, links=links, catalogue=catalogue)
-    batching = choose_batching(limits, device=leader.hardware.device, estimate=estimate)
+    batching = choose_batching(limits, device=leader.hardware.device, estimate=estimate, engine=leader.hardware.engine)
     if model.spec.encoder is not None:
         latency, name = _latency(model, leader.hardware, limits.parallel, profiles, links, catalogue)
         encoder = size_encoder(

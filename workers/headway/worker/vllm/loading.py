@@ -44,7 +44,10 @@ class VllmLoader:
         check_engine_args(order.engine_args)
         version = vllm_version()
         spec = read_checkpoint(
-            Path(order.directory), dtype=order.dtype or None, generation_config=order.generation_config
+            Path(order.directory),
+            dtype=order.dtype or None,
+            generation_config=order.generation_config,
+            engine=order.engine,
         ).spec
         is_eager = "--enforce-eager" in shlex.split(order.engine_args)
         os.environ.update(vllm_environment(num_threads=self._hardware.num_threads, is_eager=is_eager))

@@ -12,7 +12,7 @@ from vllm.v1.engine.async_llm import AsyncLLM
 from vllm.v1.metrics.loggers import StatLoggerBase
 from vllm.v1.metrics.stats import SchedulerStats
 
-from headway.core.errors import InvalidArgumentError
+from headway.core.errors import FailedPreconditionError, InvalidArgumentError
 from headway.core.line import QueuePolicy
 from headway.core.load_order import LoadOrder
 from headway.core.model import ModelSpec
@@ -50,6 +50,7 @@ def start_vllm(order: LoadOrder, spec: ModelSpec, *, directory: Path, queue_poli
 
     Raises:
         InvalidArgumentError: vLLM does not know an argument of the order's own.
+        FailedPreconditionError: the model's attention takes blocks of another size only.
         Exception: vLLM's, where it cannot load the model so.
     """
     feed = BlockFeed(f"ipc://{directory / 'events'}")
@@ -61,6 +62,14 @@ def start_vllm(order: LoadOrder, spec: ModelSpec, *, directory: Path, queue_poli
         return iterations[-1]
 
     llm = AsyncLLM.from_engine_args(arguments, stat_loggers=[listen])
+    block_size = llm.vllm_config.cache_config.block_size
+    if block_size != order.block_size:
+        llm.shutdown()
+        raise FailedPreconditionError(
+            f"vLLM computes '{order.model}' with blocks of {block_size} tokens, and the plan has {order.block_size}.",
+            hint=f"Give --block-size {block_size}.",
+            field="block_size",
+        )
 
     def start(*, version: str, weight_bytes: int) -> VllmEngine:
         engine = VllmEngine(
@@ -81,7 +90,8 @@ def start_vllm(order: LoadOrder, spec: ModelSpec, *, directory: Path, queue_poli
 
 
 def _arguments(order: LoadOrder, spec: ModelSpec, *, feed: BlockFeed, queue_policy: QueuePolicy) -> AsyncEngineArgs:
-    """The user's own arguments, and over them what the plan has decided. vLLM keeps a block for itself."""
+    """The user's own arguments, and over them what the plan has decided. vLLM keeps a block for itself, and a block is
+    one of all layers, whatever they attend to."""
     parser = AsyncEngineArgs.add_cli_args(_Parser())
     arguments = parser.parse_args(shlex.split(order.engine_args))
     num_blocks = order.num_blocks + 1
@@ -95,6 +105,7 @@ def _arguments(order: LoadOrder, spec: ModelSpec, *, feed: BlockFeed, queue_poli
         "block_size": order.block_size,
         "num_gpu_blocks_override": num_blocks,
         "kv_cache_memory_bytes": num_blocks * order.block_size * spec.kv_bytes_per_token,
+        "disable_hybrid_kv_cache_manager": True,
         "enable_prefix_caching": order.enable_prefix_cache,
         "kv_events_config": KVEventsConfig(enable_kv_cache_events=True, publisher="zmq", endpoint=feed.endpoint),
         "worker_extension_cls": _TETHER,

@@ -58,7 +58,11 @@ class VllmServerLoader:
                     field=name,
                 )
         spec = read_checkpoint(
-            Path(order.directory), dtype=order.dtype or None, generation_config=order.generation_config
+            Path(order.directory),
+            dtype=order.dtype or None,
+            generation_config=order.generation_config,
+            has_weights=False,
+            engine=order.engine,
         ).spec
 
         def start_model(owner: Owner, tracing: Tracing) -> LoadedModel:
