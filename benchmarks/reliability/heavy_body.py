@@ -54,6 +54,8 @@ class HeavyBodies:
         names = sorted(chance.sample(sorted({*_FIXED, *self._drawn}), chance.randint(1, 3)))
         for name in names:
             body |= _FIXED[name] if name in _FIXED else self._drawn[name]()
+        if "structured_outputs" in body:
+            body["ignore_eos"] = False
         return " + ".join(names), body
 
     def _long_prompt(self) -> Body:

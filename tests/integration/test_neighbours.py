@@ -23,12 +23,12 @@ pytestmark = pytest.mark.timeout(600)
 NUM_EXAMPLES = int(os.environ.get("HEADWAY_HEAVY_BODIES", "4"))
 """More on demand."""
 NEIGHBOURS: list[dict[str, Any]] = [
-    {"prompt": f"the {word} train", "max_tokens": 60, "ignore_eos": True, **sampling}
+    {"prompt": f"the {word} train", "max_tokens": 60, **sampling}
     for word in ("first", "second")
     for sampling in (
-        {"temperature": 0},
-        {"temperature": 0.9, "seed": 4},
-        {"temperature": 0, "frequency_penalty": 0.7},
+        {"temperature": 0, "ignore_eos": True},
+        {"temperature": 0.9, "seed": 4, "ignore_eos": True},
+        {"temperature": 0, "frequency_penalty": 0.7, "ignore_eos": True},
         {"temperature": 0, "structured_outputs": {"regex": "[a-c]{70,90}"}},
     )
 ]
