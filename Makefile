@@ -311,7 +311,7 @@ bench-migration: install ## The pause of a stream that moves to another worker
 	@$(PY) -m benchmarks.migration
 
 bench-reliability: PART ?= tenants
-bench-reliability: install ## What is promised when tenants flood, or PART=kills|overload|idle|held|restarts|soak (MINUTES=10)
+bench-reliability: install ## What is promised when tenants flood, or PART=kills|overload|idle|held|heavy|restarts|soak (MINUTES=10)
 	@$(PY) -m benchmarks.reliability $(PART) $(if $(filter kills soak,$(PART)),--minutes $(MINUTES))
 
 bench-disaggregation: install ## Prompts beside decodes, and on a worker of their own

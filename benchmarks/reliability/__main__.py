@@ -2,6 +2,7 @@
 
 import typer
 
+from benchmarks.reliability.heavy import heavy
 from benchmarks.reliability.held import held
 from benchmarks.reliability.idle import idle
 from benchmarks.reliability.kills import kills
@@ -11,7 +12,7 @@ from benchmarks.reliability.soak import soak
 from benchmarks.reliability.tenants import tenants
 
 app = typer.Typer(no_args_is_help=True, add_completion=False)
-for part in (tenants, kills, overload, idle, held, restarts, soak):
+for part in (tenants, kills, overload, idle, held, heavy, restarts, soak):
     app.command()(part)
 
 if __name__ == "__main__":

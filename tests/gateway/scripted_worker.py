@@ -8,6 +8,7 @@ killed; it dies when it comes to say `DEADLY_ID`.
 
 import asyncio
 import os
+import struct
 import sys
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
@@ -144,6 +145,16 @@ class ScriptedWorker(worker_pb2_grpc.WorkerServiceServicer):
         finally:
             reader.cancel()
             self.cancelled += running
+
+    async def InferSequences(  # noqa: N802 - as above
+        self, request: worker_pb2.InferSequencesRequest, context: Any
+    ) -> worker_pb2.InferSequencesResponse:
+        """The vector of a sequence is its first token."""
+        await asyncio.sleep(self.step_s)
+        if __name__ == "__main__" and any(DEADLY_ID in sequence.token_ids for sequence in request.sequences):
+            os._exit(1)
+        vectors = [struct.pack("<f", sequence.token_ids[0]) for sequence in request.sequences]
+        return worker_pb2.InferSequencesResponse(vectors=vectors)
 
     def _step(self, running: dict[str, _Sequence]) -> list[worker_pb2.SequenceOutput]:
         self.num_steps += 1

@@ -15,6 +15,7 @@ from headway.gateway.infer.job import InferJob
 from headway.gateway.infer.run import Inferrer
 from headway.gateway.infer.shorten import shorten
 from headway.gateway.lease import Lease, LeaseOutcome, PlaceRequest, Release
+from headway.gateway.quarantine import Quarantine
 
 
 class Router:
@@ -61,6 +62,13 @@ class Model:
     name = "bert"
 
 
+def inferrer_of(router: Router, workers: Workers, *, resume_timeout_s: float = 1.0, **settings: float) -> Inferrer:
+    quarantine = Quarantine(time.monotonic)
+    return Inferrer(
+        router=router, workers=workers, quarantine=quarantine, resume_timeout_s=resume_timeout_s, **settings
+    )
+
+
 def job(*, slo: Slo | None = None) -> InferJob:
     return InferJob(
         request_id="r",
@@ -73,7 +81,7 @@ def job(*, slo: Slo | None = None) -> InferJob:
 
 async def test_an_answer_releases_its_lease_with_its_time() -> None:
     router = Router()
-    inferrer = Inferrer(router=router, workers=Workers(), resume_timeout_s=1)
+    inferrer = inferrer_of(router, Workers())
     answer = await inferrer.infer(job())
     assert answer.vectors.tolist() == [[3.0], [5.0]]
     assert (router.routed[0].num_prompt_tokens, router.routed[0].max_output_tokens) == (3, 0)
@@ -85,7 +93,7 @@ async def test_an_answer_releases_its_lease_with_its_time() -> None:
 
 async def test_a_worker_has_as_much_less_time_as_the_answer_takes_besides() -> None:
     workers = Workers()
-    inferrer = Inferrer(router=Router(), workers=workers, resume_timeout_s=1, answer_overhead_s=40.0)
+    inferrer = inferrer_of(Router(), workers, answer_overhead_s=40.0)
     await inferrer.infer(job(slo=Slo(ttft_s=60.0)))
     await inferrer.infer(job())
     bounded, unbounded = (request.slo_s for request in workers.requests)
@@ -96,7 +104,7 @@ async def test_a_worker_has_as_much_less_time_as_the_answer_takes_besides() -> N
 
 async def test_a_lost_worker_is_replaced_by_another() -> None:
     router, workers = Router(), Workers(UnavailableError("gone"), UnavailableError("gone too"))
-    inferrer = Inferrer(router=router, workers=workers, resume_timeout_s=1)
+    inferrer = inferrer_of(router, workers)
     assert (await inferrer.infer(job())).num_tokens == 3
     assert workers.endpoints == ["host:0", "host:1", "host:2"]
     assert [request.resumed for request in router.routed] == [False, True, True]
@@ -110,14 +118,14 @@ async def test_a_lost_worker_is_replaced_by_another() -> None:
 
 async def test_retries_with_lost_workers_end() -> None:
     faults = [UnavailableError(f"gone {i}") for i in range(100)]
-    inferrer = Inferrer(router=Router(), workers=Workers(*faults), resume_timeout_s=0.2)
+    inferrer = inferrer_of(Router(), Workers(*faults), resume_timeout_s=0.2)
     with pytest.raises(UnavailableError):
         await inferrer.infer(job())
 
 
 async def test_a_fault_that_every_worker_shares_is_raised_at_once() -> None:
     router = Router()
-    inferrer = Inferrer(router=router, workers=Workers(InternalError("broken")), resume_timeout_s=1)
+    inferrer = inferrer_of(router, Workers(InternalError("broken")))
     with pytest.raises(InternalError):
         await inferrer.infer(job())
     assert [release.outcome for release in router.released] == [LeaseOutcome.ERROR]
@@ -126,7 +134,7 @@ async def test_a_fault_that_every_worker_shares_is_raised_at_once() -> None:
 async def test_a_refusal_holds_no_lease() -> None:
     router = Router()
     router.fault = ResourceExhaustedError("too slow", retry_after_s=1)
-    inferrer = Inferrer(router=router, workers=Workers(), resume_timeout_s=1)
+    inferrer = inferrer_of(router, Workers())
     with pytest.raises(ResourceExhaustedError):
         await inferrer.infer(job(slo=Slo(ttft_s=0.001)))
     assert router.released == []
@@ -134,7 +142,7 @@ async def test_a_refusal_holds_no_lease() -> None:
 
 async def test_a_client_that_leaves_gives_its_place_back() -> None:
     router = Router()
-    inferrer = Inferrer(router=router, workers=Workers(delay_s=10), resume_timeout_s=1)
+    inferrer = inferrer_of(router, Workers(delay_s=10))
     task = asyncio.create_task(inferrer.infer(job()))
     await asyncio.sleep(0.05)
     task.cancel()

@@ -118,3 +118,48 @@ def test_a_stack_whose_controller_dies_with_redis_data_begins_anew_with_what_was
     assert httpx.get(models).status_code == 401
     after = emulated.status()["controller"]
     assert [each["name"] for each in after["processes"]] == [each["name"] for each in before["processes"]]
+
+
+def test_values_that_were_changed_are_as_they_were_or_made_anew_and_no_request_fails(emulated: RunningStack) -> None:
+    """A bit of the disk, or a hand: in what is kept, in leases, and in what is known of processes. Then the controller
+    dies, so that the next one reads it all."""
+    key = make_key(emulated)
+    wait_for(lambda: httpx.get(f"{emulated.url}/v1/models").status_code == 401)
+    before = emulated.status()["controller"]
+    client = Client(emulated, key)
+    wait_for(lambda: client.answers[200] > 3)
+    killed = emulated.stack.controller
+    assert killed is not None
+    with Redis(unix_socket_path=emulated.stack.redis_url.removeprefix("unix://")) as redis:
+        kept = {name: redis.get(f"headway:{name}") for name in ("deployment", f"plan:{before['plan_id']}")}
+        os.kill(killed.pid, signal.SIGKILL)
+        for name, value in kept.items():
+            assert value is not None
+            redis.set(f"headway:{name}", value.replace(b"tiny", b"tinx"))
+        redis.set("headway:plan-current", "plan-x")
+        (key_id,) = redis.hkeys("headway:api-keys")
+        redis.hset("headway:api-keys", key_id, b"\xff\xfe")
+        redis.set("headway:process:kvcache", b"{\xff")
+        redis.set("headway:member:router:router", b'{"kind": 3}')
+        redis.set("headway:controller-lease", "strange")
+
+        def is_restored() -> bool:
+            assert httpx.get(f"{emulated.url}/v1/models", timeout=60).status_code == 401
+            return all(redis.get(f"headway:{name}") == value for name, value in kept.items())
+
+        wait_for(is_restored, timeout_s=60)
+        wait_for(lambda: emulated.status()["controller"]["ready"], timeout_s=60)
+        replaced = emulated.stack.controller
+        redis.set("headway:deployment", "{}")  # while the controller lives
+        wait_for(is_restored, timeout_s=60)
+    answered = client.answers[200]
+    wait_for(lambda: client.answers[200] > answered + 3)
+    assert set(client.end()) == {200}
+    assert set(client.unknown_answers) == {401}, "at no time is it open to everybody"
+    after = emulated.status()["controller"]
+    assert after["plan_id"] == before["plan_id"]
+    pids = [{each["name"]: each["pid"] for each in status["processes"]} for status in (before, after)]
+    changed = {name for name, pid in pids[0].items() if pids[1][name] != pid}
+    assert changed == {"controller", "kvcache"}, "whose record was lost is started again"
+    assert emulated.stack.controller == replaced, "it ended once, and not again and again"
+    assert after["faults"] == [], "what was set aside is there anew"

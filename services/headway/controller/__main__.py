@@ -1,5 +1,6 @@
 """`python -m headway.controller`: the controller process."""
 
+import logging
 import os
 import time
 from dataclasses import replace
@@ -36,7 +37,7 @@ from headway.controller.supervisor import Supervisor
 from headway.controller.worker_pool import WorkerPool
 from headway.core.catalogue import read_catalogue
 from headway.core.deployment import Deployment
-from headway.core.errors import HeadwayError
+from headway.core.errors import HeadwayError, InvalidArgumentError
 from headway.core.plan.placement import PlacementPlan
 from headway.observe.process_start import has_ended, own_run
 from headway.rpc.config import parse_config
@@ -44,13 +45,15 @@ from headway.rpc.host import Host, hosting, run
 from headway.store.api_keys import ApiKeyStore
 from headway.store.controller_lease import ControllerLease
 from headway.store.documents import Documents
-from headway.store.kept import KeptData, recover
+from headway.store.kept import KEPT_FILE, KeptData, recover
 from headway.store.plan_documents import plan_documents
 from headway.store.plans import PlanStore
 from headway.store.replanning import ReplanningStore
 from headway.store.schema import DEPLOYMENT, PLACEMENT, PROCESS
 from headway.store.traffic import TrafficStore
 from headway.v1 import controller_pb2_grpc
+
+log = logging.getLogger(__name__)
 
 
 async def main(config: ControllerConfig) -> None:
@@ -63,7 +66,7 @@ async def main(config: ControllerConfig) -> None:
         pools: WorkerPools | None = None
         kept_path: Path | None = None
         if config.deployment is None:
-            kept_path = config.state_dir / "redis" / "kept.json"
+            kept_path = config.state_dir / KEPT_FILE
             await recover(host.database, kept_path)
             deployment = await read_deployment(deployments)
             processes = build_supervisor(config, host, deployment, lease=lease)
@@ -103,6 +106,7 @@ async def main(config: ControllerConfig) -> None:
             deployments=Documents(database, DEPLOYMENT, Deployment),
             peers=host.peers,
             own_member=lambda: host.member,
+            data_faults=lambda: kept.faults,
         )
         replanning = Replanning(
             planner=planner,
@@ -147,10 +151,10 @@ async def read_deployment(deployments: Documents[Deployment]) -> Deployment:
     """Reads the deployment that the user wants. Shares of the machine are worked out once and written back: a later
     controller must come to the same commands, or it would not adopt the workers.
     """
-    deployment = await deployments.get()
-    if deployment is None:
-        raise SystemExit("headway-controller: Redis holds no deployment. `headway up` writes one.")
     try:
+        deployment = await deployments.get()
+        if deployment is None:
+            raise SystemExit("headway-controller: Redis holds no deployment. `headway up` writes one.")
         resolved = replace(deployment, workers=resolve_workers(deployment.workers, machine=read_machine()))
     except HeadwayError as error:
         raise SystemExit(f"headway-controller: {error}") from None
@@ -169,7 +173,11 @@ async def read_cluster_deployment(
         wanted = read_deployment_file(path, has_models=has_models)
     except HeadwayError as error:
         raise SystemExit(f"headway-controller: {error}") from None
-    stored = await deployments.get()
+    try:
+        stored = await deployments.get()
+    except InvalidArgumentError as error:
+        log.warning("what was deployed before cannot be read: %s", error)
+        stored = None
     if stored is not None and stored.source == wanted.source:
         return stored, True
     if stored is not None and not has_models:

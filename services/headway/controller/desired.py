@@ -49,8 +49,11 @@ class DesiredPlan:
         self._refused: Sequence[PlanWorker] = ()
 
     async def resume(self) -> None:
-        """Takes the plan that an earlier controller was making true."""
-        self.plan = await self._store.current()
+        """Takes the plan that an earlier controller was making true; none where it cannot be read."""
+        try:
+            self.plan = await self._store.current()
+        except InvalidArgumentError as error:
+            log.warning("the plan that was desired cannot be read, and another one is made: %s", error)
 
     async def make(self, models: Sequence[ModelDeployment], workers: Sequence[PlanWorker]) -> None:
         """Makes a plan and desires it; where these workers make that impossible, `fault` says why."""

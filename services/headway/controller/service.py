@@ -53,6 +53,7 @@ class ControllerService:
 
     Args:
         own_member: gives the controller's own lease, for the status.
+        data_faults: tells what of Redis cannot be read, for the status.
     """
 
     def __init__(
@@ -67,6 +68,7 @@ class ControllerService:
         deployments: Documents[Deployment],
         peers: Peers,
         own_member: Callable[[], Member],
+        data_faults: Callable[[], Sequence[str]] = tuple,
     ) -> None:
         self._deployment = deployment
         self._processes = processes
@@ -77,6 +79,7 @@ class ControllerService:
         self._deployments = deployments
         self._peers = peers
         self._own_member = own_member
+        self._data_faults = data_faults
         self._stopping = False
         self._retired: frozenset[str] = frozenset()
 
@@ -204,7 +207,7 @@ class ControllerService:
             progress=readiness.progress,
             answer_overhead_s=self._deployment.answer_overhead_s,
             queue_policy=self._deployment.queue_policy,
-            faults=(self._peers.fault,) if self._peers.fault else (),
+            faults=(*([self._peers.fault] if self._peers.fault else []), *self._data_faults()),
         )
 
     def fault(self) -> HeadwayError | None:

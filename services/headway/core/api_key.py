@@ -38,7 +38,7 @@ class ApiKeyRecord:
 
     Attributes:
         key_id: its name, by which it is revoked; no secret.
-        hashed: see `hash_of`.
+        hashed: see `hash_of`; empty where what was kept cannot be read, and opens nothing.
         tenant: whose requests are sent with it; empty for nobody in particular.
         models: the models that it opens; empty for all.
         requests_per_minute: that it may be used for, at each gateway; None for any number.

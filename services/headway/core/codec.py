@@ -86,7 +86,7 @@ def _convert_scalar(kind: Any, document: Any, path: str) -> Any:
         return _expect(document, str, path)
     try:
         return kind(document)  # int and float also from protobuf's strings; enums by value
-    except (TypeError, ValueError) as error:
+    except (TypeError, ValueError, OverflowError) as error:
         name = getattr(kind, "__name__", str(kind))
         raise InvalidArgumentError(f"{path} should be {name}, not {document!r}.", field=path) from error
 

@@ -12,6 +12,7 @@ from headway.gateway.http_server import HttpServer
 from headway.gateway.infer.run import Inferrer
 from headway.gateway.key_ring import KeyRing
 from headway.gateway.link import Links
+from headway.gateway.quarantine import Quarantine
 from headway.gateway.router_link import RouterLinks
 from headway.gateway.served_models import ServedModels
 from headway.gateway.service import GatewayService
@@ -21,6 +22,7 @@ from headway.rpc.host import hosting, run
 from headway.store.answers import AnswerStore
 from headway.store.api_keys import ApiKeyStore
 from headway.store.plans import PlanStore
+from headway.store.quarantine import QuarantineStore
 from headway.v1 import inference_pb2_grpc
 
 _LOOKS_EVERY_S = 0.2
@@ -31,14 +33,17 @@ async def main(config: GatewayConfig) -> None:
     async with hosting("gateway", config, is_public=True, max_request_bytes=config.max_body_bytes) as host:
         served_models = ServedModels(PlanStore(host.database))
         router = RouterLinks(host.peers, gateway_id=host.member_id)
+        quarantine = Quarantine(time.monotonic, QuarantineStore(host.database))
         generator = Generator(
             router=router,
             links=Links(TokenStreamClient(host.peers)),
+            quarantine=quarantine,
             resume_timeout_s=config.resume_timeout_s,
         )
         inferrer = Inferrer(
             router=router,
             workers=InferClient(host.peers),
+            quarantine=quarantine,
             resume_timeout_s=config.resume_timeout_s,
             answer_overhead_s=config.answer_overhead_s,
         )
@@ -81,6 +86,7 @@ async def main(config: GatewayConfig) -> None:
 
         host.spawn(served_models.follower.watch(), name="watch-plan")
         host.spawn(key_ring.watch(), name="watch-keys")
+        host.spawn(quarantine.watch(), name="watch-quarantine")
         host.spawn(listen(), name="http")
 
         async def stop() -> None:

@@ -13,14 +13,16 @@ from headway.core.infer import InferRequest
 from headway.core.move import MoveTarget
 from headway.core.prefix_source import PrefixSource
 from headway.core.request import GenerationRequest, SequenceOutput
+from headway.gateway.errors import WorkerDiedError
 from headway.rpc.closing import unavailable_when_closed
 from headway.rpc.convert import group_to_pb, output_from_pb, to_pb
 from headway.rpc.convert.infer import infer_to_pb
 from headway.rpc.peers import MAX_MESSAGE_BYTES, Peers
-from headway.rpc.status import error_from_pb, error_from_rpc
+from headway.rpc.status import carries_error, error_from_pb, error_from_rpc
 from headway.v1 import worker_pb2, worker_pb2_grpc
 
 _MAX_SUBMIT_BYTES = MAX_MESSAGE_BYTES - 1024  # with room for what is around it
+_NOT_CONNECTED = "failed to connect"  # as gRPC says it: nothing was sent then
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,13 +100,22 @@ class InferClient:
         self._peers = peers
 
     async def infer(self, endpoint: str, request: InferRequest, *, traceparent: str = "") -> list[NDArray[np.float32]]:
-        """The vector of each sequence; HeadwayError where the worker refuses, fails or is lost."""
-        stub: worker_pb2_grpc.WorkerServiceAsyncStub = worker_pb2_grpc.WorkerServiceStub(self._peers.channel(endpoint))
+        """The vector of each sequence.
+
+        Raises:
+            WorkerDiedError: the worker was lost while it had the request.
+            HeadwayError: it refuses, fails or cannot be reached.
+        """
+        channel = self._peers.channel(endpoint)
+        stub: worker_pb2_grpc.WorkerServiceAsyncStub = worker_pb2_grpc.WorkerServiceStub(channel)
         message = infer_to_pb(request, traceparent=traceparent)
         try:
             with unavailable_when_closed(f"The worker at {endpoint}"):
                 response = await stub.InferSequences(message, metadata=self._peers.metadata)
         except grpc.aio.AioRpcError as error:
+            is_broken = error.code() is grpc.StatusCode.UNAVAILABLE and not carries_error(error)
+            if is_broken and _NOT_CONNECTED not in (error.details() or ""):
+                raise WorkerDiedError(f"The worker at {endpoint} was lost: {error.details()}") from None
             raise error_from_rpc(error) from None
         return [np.frombuffer(vector, "<f4") for vector in response.vectors]
 

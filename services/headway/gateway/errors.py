@@ -1,10 +1,14 @@
 """Faults that only clients of the gateway meet."""
 
-from headway.core.errors import HeadwayError, InvalidArgumentError
+from headway.core.errors import HeadwayError, InvalidArgumentError, UnavailableError
 
 
 class ContextLengthError(InvalidArgumentError):
     """The prompt, or the prompt and the output asked for, do not fit the model."""
+
+
+class WorkerDiedError(UnavailableError):
+    """A worker was lost while it had a request."""
 
 
 class BodyTooLargeError(HeadwayError):

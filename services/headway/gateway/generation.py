@@ -20,16 +20,17 @@ class Generator:
     """Runs jobs on the workers.
 
     Args:
+        quarantine: of requests that take workers down.
         resume_timeout_s: how long a stream whose worker died waits for another.
     """
 
-    def __init__(self, *, router: Router, links: Links, resume_timeout_s: float) -> None:
+    def __init__(self, *, router: Router, links: Links, quarantine: Quarantine, resume_timeout_s: float) -> None:
         self._router = router
         self._links = links
         self._resume_timeout_s = resume_timeout_s
         self._metrics: dict[str, ModelMetrics] = {}
         self._sole_replicas: dict[str, str] = {}
-        self._quarantine = Quarantine(time.monotonic)
+        self._quarantine = quarantine
 
     def generate(self, job: Job, *, text_sink: TextSink | None = None) -> AsyncGenerator[list[Delta], None]:
         """Yields the deltas of the job's sequences as they come; closing the iterator cancels what still runs.

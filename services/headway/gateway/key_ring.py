@@ -64,6 +64,8 @@ class KeyRing:
         if self._records and not records:
             log.warning("keeping the last known API keys: the book was lost")
             return
+        known = {record.key_id: record for record in self._records.values()}
+        records = [record if record.hashed else known.get(record.key_id, record) for record in records]
         self._records, self._is_known = {record.hashed: record for record in records}, True
         self._rates = {key_id: rate for record in records if (rate := self._rates.get(key_id := record.key_id))}
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from headway.core.errors import HeadwayError, InternalError
+from headway.core.errors import HeadwayError, InternalError, UnavailableError
 from headway.gateway.keys import ApiKeys, OperatorKeys, authorization_of
 from headway.gateway.openai.error import error_body, error_headers, kind_of
 from headway.gateway.request_id import check_request_id, new_request_id
@@ -86,6 +86,11 @@ class RequestMiddleware:
             await (self._app if handler is None else handler())(scope, receive, out)
         except HeadwayError as error:
             await send_error(out, error)
+        except MemoryError:
+            log.warning("%s %s needs more memory than there is", scope["method"], scope["path"])
+            if out.has_started:
+                raise
+            await send_error(out, UnavailableError("The gateway has no memory for it.", hint="Send a smaller request."))
         except Exception:
             log.exception("%s %s crashed", scope["method"], scope["path"])
             if out.has_started:

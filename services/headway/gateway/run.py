@@ -20,7 +20,7 @@ from headway.gateway.link import Delivery, LinkLost, Links, WorkerLink
 from headway.gateway.measure import ModelMetrics, Stopwatch
 from headway.gateway.output_queue import OutputQueue
 from headway.gateway.place_request import place_request
-from headway.gateway.quarantine import Quarantine, Trial
+from headway.gateway.quarantine import Quarantine, Trial, generation_fingerprint
 from headway.gateway.retry_deadline import RetryDeadline
 from headway.gateway.route import Route
 from headway.observe.failpoint import failpoint
@@ -97,15 +97,14 @@ class Run:
         self._links = links
         self._sole_replicas = sole_replicas
         self._metrics = metrics
-        self._quarantine = quarantine
-        self._trial = Trial(quarantine, model=job.model.name)
         self._clock = clock
         self._timeout_s = _FRESH_TIMEOUT_S
         self._resume_timeout_s = resume_timeout_s
         self._retry = RetryDeadline(clock)
         self._watch = Stopwatch(job.arrived_s, num_sequences=job.options.num_parallel)
         self._running = decodings_of(job, prompt_index)
-        self._request = next(iter(self._running.values())).request
+        request = next(iter(self._running.values())).request
+        self._trial = Trial(quarantine, model=job.model.name, fingerprint=partial(generation_fingerprint, request))
         self._wanted = place_request(job, prompt_index)
         self._latest_start_s = math.inf  # by the clock, for its objectives; known with the first lease
         self._journal = job.journal
@@ -134,7 +133,6 @@ class Run:
         lease: Lease | None = None
         outcome = LeaseOutcome.ERROR
         try:
-            self._quarantine.check(self._request)
             while self._running:
                 await self._trial.begin()
                 lease, submission = await self._settle(previous=lease)
@@ -331,7 +329,7 @@ class Run:
 
     def _note_loss(self, lease: Lease, lost: _WorkerLostError) -> None:
         if lost.has_died:
-            self._trial.note_death(self._request)
+            self._trial.note_death()
         is_resumed = self._wanted.resumed or lost.was_running
         failed = (*self._wanted.excluded_worker_ids, lease.worker_id)
         self._wanted = replace(

@@ -140,7 +140,7 @@ class GatewayService:
 
     def faults(self) -> list[str]:
         """Returns what is wrong with the stack though it answers, in words."""
-        return [self._peers.fault] if self._peers.fault else []
+        return [fault for fault in (self._peers.fault, self.served_models.follower.fault) if fault]
 
     def scrape_targets(self) -> list[dict[str, Any]]:
         """Returns the metrics addresses of the stack; see `scrape_targets`."""

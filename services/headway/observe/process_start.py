@@ -45,7 +45,8 @@ def has_ended(run: str) -> bool:
     """Whether the process of an `own_run` is known to have ended. Of another machine, boot or container nothing is
     known."""
     pid, _, start = run.partition(" ")
-    return start.rpartition("/")[0] == _where() and find_process(int(pid), start=start) is None
+    is_here = pid.isdecimal() and start.rpartition("/")[0] == _where()
+    return is_here and find_process(int(pid), start=start) is None
 
 
 def _where() -> str:

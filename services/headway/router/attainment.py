@@ -2,12 +2,13 @@
 
 import asyncio
 from collections import Counter, defaultdict
-from collections.abc import Awaitable, Mapping
+from collections.abc import Awaitable
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import cast
 
 from headway.router.lease import Lease, LeaseOutcome, Release
 from headway.router.prediction import predicted
+from headway.store.counts import add_counts, read_counts
 from headway.store.redis import Database, redis_faults
 from headway.store.schema import ATTAINMENT
 
@@ -79,21 +80,14 @@ class Attainment:
         redis, prefix = self._database.redis, ATTAINMENT.key(self._database.namespace, "")
         with redis_faults():
             async for key in redis.scan_iter(match=f"{prefix}*", count=1000):
-                self._keep(key.removeprefix(prefix), await cast("Awaitable[dict[str, str]]", redis.hgetall(key)))
+                texts = await cast("Awaitable[dict[str, str]]", redis.hgetall(key))
+                self._stored[key.removeprefix(prefix)] = Counter(read_counts(texts))
         self._is_loaded = True
 
     async def _add(self, model: str, counts: Counter[str]) -> None:
         key = ATTAINMENT.key(self._database.namespace, model)
         with redis_faults():
-            async with self._database.redis.pipeline(transaction=True) as pipeline:
-                for name, num in counts.items():
-                    pipeline.hincrby(key, name, num)
-                pipeline.hgetall(key)
-                *_, stored = await pipeline.execute()
-        self._keep(model, stored)
-
-    def _keep(self, model: str, stored: Mapping[Any, Any]) -> None:
-        self._stored[model] = Counter({str(name): int(num) for name, num in stored.items()})
+            self._stored[model] = Counter(await add_counts(self._database.redis, key, counts))
 
     def _total(self, model: str) -> ModelAttainment:
         stored, unwritten = self._stored[model], self._unwritten[model]

@@ -36,6 +36,7 @@ CHANNEL_OPTIONS = (
     ("grpc.keepalive_time_ms", 10_000),
     ("grpc.keepalive_timeout_ms", 5_000),
     ("grpc.http2.ping_timeout_ms", 15_000),  # of pings that measure the bandwidth: others wait for their answers
+    ("grpc.dns_min_time_between_resolutions_ms", 1000),  # a name that leads elsewhere is followed at once
     ("grpc.enable_http_proxy", 0),
 )
 

@@ -3,6 +3,7 @@
 import json
 from collections.abc import Awaitable, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any, cast
 
 from headway.core.answer_record import AnswerRecord
@@ -10,6 +11,7 @@ from headway.core.codec import from_document, to_document
 from headway.core.request import SequenceOutput
 from headway.store.redis import Database, redis_faults
 from headway.store.schema import ANSWER, ANSWER_OUTPUTS
+from headway.store.spoilt import decode
 
 # For what of a stream's end may not have reached its client.
 _ENDED_TTL_S = 60
@@ -55,16 +57,20 @@ class AnswerStore:
             return await cast("Awaitable[str]", appended)
 
     async def find(self, answer_id: str) -> AnswerRecord | None:
+        """SpoiltError where it cannot be read."""
         key, _ = self._keys(answer_id)
         with redis_faults():
             text = await cast("Awaitable[str | None]", self._redis.hget(key, "record"))
-        return None if text is None else from_document(AnswerRecord, json.loads(text))
+        return None if text is None else decode(partial(from_document, AnswerRecord), text, key=key)
 
     async def take(self, record: AnswerRecord, *, owner: str) -> AnswerRecord:
+        """SpoiltError where one of its outputs cannot be read: what is missing cannot be told again."""
+        _, key = self._keys(record.answer_id)
         with redis_faults():
             taken = self._redis.eval(_TAKE, 2, *self._keys(record.answer_id), owner, str(_ttl_s()))
             texts = await cast("Awaitable[list[str]]", taken)
-        return replace(record, outputs=tuple(from_document(SequenceOutput, json.loads(text)) for text in texts))
+        read = partial(from_document, SequenceOutput)
+        return replace(record, outputs=tuple(decode(read, text, key=key) for text in texts))
 
     def _keys(self, answer_id: str) -> tuple[str, str]:
         return ANSWER.key(self._namespace, answer_id), ANSWER_OUTPUTS.key(self._namespace, answer_id)

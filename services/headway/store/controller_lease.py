@@ -22,24 +22,38 @@ _RENEW_EVERY_S = 1.0
 _LOOK_EVERY_S = 0.25
 _ENDED = "ended"
 
-# KEYS: lease, epoch. ARGV: what may be there already, who wants it, milliseconds, an epoch that there was.
-_TAKE = """
-local found = redis.call('GET', KEYS[1])
-if found and found ~= ARGV[1] then return 0 end
-if tonumber(redis.call('GET', KEYS[2]) or 0) < tonumber(ARGV[4]) then redis.call('SET', KEYS[2], ARGV[4]) end
-local epoch = redis.call('INCR', KEYS[2])
-redis.call('SET', KEYS[1], epoch .. ' ' .. ARGV[2], 'PX', ARGV[3])
-return epoch
+# An epoch that is no number has been spoilt. It is as lost, and so is a lease that begins with none.
+_READ = """
+local function epoch()
+  local found = redis.call('GET', KEYS[2])
+  return found and #found < 15 and string.match(found, '^%d+$') and tonumber(found) or 0
+end
 """
-# KEYS: lease, epoch. ARGV: ours, our epoch, milliseconds, what to write. Where neither is there, Redis has lost them.
-_RENEW = """
+# KEYS: lease, epoch. ARGV: what may be there already, who wants it, milliseconds, an epoch that there was.
+_TAKE = (
+    _READ
+    + """
 local found = redis.call('GET', KEYS[1])
 if found and found ~= ARGV[1] then return 0 end
-if not found and not redis.call('GET', KEYS[2]) then redis.call('SET', KEYS[2], ARGV[2]) end
-if redis.call('GET', KEYS[2]) ~= ARGV[2] then return 0 end
+local next = math.max(epoch(), tonumber(ARGV[4])) + 1
+redis.call('SET', KEYS[2], next)
+redis.call('SET', KEYS[1], next .. ' ' .. ARGV[2], 'PX', ARGV[3])
+return next
+"""
+)
+# KEYS: lease, epoch. ARGV: ours, our epoch, milliseconds, what to write. Where the epoch is a lower one, Redis has lost
+# it.
+_RENEW = (
+    _READ
+    + """
+local found = redis.call('GET', KEYS[1])
+if found and found ~= ARGV[1] and (found == 'ended' or string.match(found, '^%d+ ')) then return 0 end
+if epoch() > tonumber(ARGV[2]) then return 0 end
+redis.call('SET', KEYS[2], ARGV[2])
 redis.call('SET', KEYS[1], ARGV[4], 'PX', ARGV[3])
 return 1
 """
+)
 
 
 class ControllerLease:
@@ -137,12 +151,12 @@ class ControllerLease:
             return str(await self._redis.get(self._keys[0]) or "")
 
     async def _take(self, found: str) -> bool:
-        if found and found != _ENDED:
-            held_by, _, run = found.partition(" ")
+        held_by, _, run = found.partition(" ")
+        if held_by.isdecimal():
             self._seen_epoch, self._seen_s = int(held_by), self._clock()
             if not self._has_ended(run):
                 return False
-        if not found and await self._is_lost():
+        elif found != _ENDED and await self._is_lost(is_spoilt=bool(found)):
             return False
         asked_s = self._clock()
         epoch = await self._eval(_TAKE, found, self._run, self._ttl_ms, str(self._seen_epoch))
@@ -150,12 +164,14 @@ class ControllerLease:
             self.epoch, self._renewed_s = epoch, asked_s
         return bool(epoch)
 
-    async def _is_lost(self) -> bool:
-        """Whether Redis has lost the lease of one that was there a moment ago: it comes before us, for it knows the
-        rest of what was lost.
+    async def _is_lost(self, *, is_spoilt: bool) -> bool:
+        """Whether Redis has lost the lease of one that was there a moment ago, or holds something else in its place:
+        it comes before us, for it knows the rest of what was lost.
         """
         if self._clock() - self._seen_s > self._ttl_s:
             return False
+        if is_spoilt:
+            return True
         with redis_faults():
             return not await self._redis.exists(self._keys[1])
 
@@ -179,4 +195,4 @@ async def dismiss_controllers(database: Database) -> tuple[int, str] | None:
     with redis_faults():
         found = str(await database.redis.set(key, _ENDED, px=ttl_ms, get=True) or "")
     pid, _, start = found.partition(" ")[2].partition(" ")
-    return (int(pid), start) if start else None
+    return (int(pid), start) if start and pid.isdecimal() else None

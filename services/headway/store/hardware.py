@@ -11,6 +11,7 @@ from headway.core.hardware.profile import HardwareProfile, LinkProfile, Machine
 from headway.store.documents import Documents
 from headway.store.redis import Database, redis_faults
 from headway.store.schema import HARDWARE, HARDWARE_LINKS, HARDWARE_TIMINGS
+from headway.store.spoilt import UNREADABLE
 
 
 class HardwareTimings:
@@ -61,7 +62,7 @@ class HardwareTimings:
 def _read(name: str, text: str) -> CellTiming:
     try:
         return from_document(CellTiming, json.loads(text))
-    except (ValueError, InvalidArgumentError) as error:
+    except (*UNREADABLE, InvalidArgumentError) as error:
         raise FailedPreconditionError(
             f"The stored timing of {name} cannot be read: {error}",
             hint="`headway profile hardware --fresh` measures all again.",

@@ -4,6 +4,7 @@ goes.
 
 import asyncio
 import json
+import logging
 import math
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -15,9 +16,12 @@ from typing import cast
 from redis.asyncio.client import PubSub
 
 from headway.core.codec import from_document, to_document
-from headway.core.errors import HeadwayError, UnavailableError
+from headway.core.errors import HeadwayError, InvalidArgumentError, UnavailableError
 from headway.store.redis import Database, redis_faults
 from headway.store.schema import MEMBER, MEMBERS_CHANGED
+from headway.store.spoilt import SpoiltError, decode
+
+log = logging.getLogger(__name__)
 
 RENEW_EVERY_S = 1.0
 
@@ -36,6 +40,9 @@ repeat
 until cursor == '0'
 return texts
 """
+
+# Unless another lease is there by now.
+_DELETE = "return redis.call('GET', KEYS[1]) == ARGV[1] and redis.call('DEL', KEYS[1]) or 0"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -161,10 +168,25 @@ class Membership:
         with redis_faults():
             texts = await cast("Awaitable[list[str | None]]", self._database.redis.eval(_READ_ALL, 0, pattern))
         # One that has lapsed since it was found is none.
-        found = {_read(text) for text in texts if text}
+        try:
+            found = {_read(text) for text in texts if text}
+        except (SpoiltError, InvalidArgumentError) as error:
+            await self._forget_spoilt(pattern)
+            raise UnavailableError(f"{error.message} It is deleted, and whose it is writes it again.") from None
         if kind == "*":
             self._check_own(found)
         return sorted(found, key=lambda member: (-member.started_at_s, member.member_id))
+
+    async def _forget_spoilt(self, pattern: str) -> None:
+        """Deletes leases that cannot be read, also those that would never lapse."""
+        with redis_faults():
+            async for key in self._database.redis.scan_iter(match=pattern, count=1000):
+                if text := await self._database.redis.get(key):
+                    try:
+                        _read(text)
+                    except (SpoiltError, InvalidArgumentError):
+                        log.warning("the lease under %s cannot be read; it is deleted", key)
+                        await cast("Awaitable[int]", self._database.redis.eval(_DELETE, 1, key, text))
 
     def _check_own(self, found: set[Member]) -> None:
         """UnavailableError where the lease that we have just renewed is not among those that were found."""
@@ -194,4 +216,5 @@ class Membership:
 def _read(text: str) -> Member:
     """Every process reads all leases again and again, and they hardly ever change. Those of a later version may tell
     more than this one knows: during an upgrade both are there."""
-    return from_document(Member, {name: value for name, value in json.loads(text).items() if name in _FIELDS})
+    read = lambda lease: from_document(Member, {name: lease[name] for name in lease if name in _FIELDS})  # noqa: E731
+    return decode(read, text, key="member")

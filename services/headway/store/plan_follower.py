@@ -4,7 +4,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable
 
-from headway.core.errors import HeadwayError
+from headway.core.errors import HeadwayError, NotFoundError
 from headway.core.plan.serving import ServingPlan
 from headway.store.plans import PlanStore
 
@@ -15,7 +15,11 @@ _PATIENCE_S = 0.5
 
 
 class PlanFollower:
-    """Hands on every plan that becomes the current one; the last known one stays while Redis is away.
+    """Hands on every plan that becomes the current one; the last known one stays while Redis is away, or the new one
+    cannot be read.
+
+    Attributes:
+        fault: why the last known plan is gone by; empty if it is the current one.
 
     Args:
         take: called with each plan, one after the other.
@@ -25,6 +29,7 @@ class PlanFollower:
         self._plans = plans
         self._take = take
         self._plan_id = ""
+        self.fault = ""
         self._refreshing = asyncio.Lock()
 
     async def watch(self) -> None:
@@ -33,6 +38,7 @@ class PlanFollower:
             try:
                 await self.refresh()
             except HeadwayError as error:
+                self.fault = error.message
                 log.warning("keeping the last known plan: %s", error)
             await asyncio.sleep(_POLL_EVERY_S)
 
@@ -57,6 +63,10 @@ class PlanFollower:
         """Takes in the current plan, if it is another; UnavailableError when Redis is away."""
         async with self._refreshing:
             plan_id = await self._plans.current_id()
-            if plan_id != self._plan_id and (plan := await self._plans.get(plan_id)) is not None:
+            if plan_id != self._plan_id:
+                plan = await self._plans.get(plan_id)
+                if plan is None:
+                    raise NotFoundError(f"Redis has no plan '{plan_id}', which is the current one.")
                 await self._take(plan)
                 self._plan_id = plan_id
+            self.fault = ""

@@ -5,8 +5,9 @@ from collections.abc import Awaitable
 from typing import cast
 
 from headway.core.errors import FailedPreconditionError
-from headway.core.plan.document import plan_from_document, to_plan_document
+from headway.core.plan.document import to_plan_document
 from headway.core.plan.serving import ServingPlan
+from headway.store.plan_documents import plan_documents
 from headway.store.redis import Database, redis_faults
 from headway.store.schema import PLAN, PLAN_CURRENT, PLAN_HISTORY
 
@@ -29,6 +30,7 @@ class PlanStore:
 
     def __init__(self, database: Database) -> None:
         self._database = database
+        self._documents = plan_documents(database, PLAN, ServingPlan)
 
     async def current_id(self) -> str:
         """Empty when nothing has been applied yet."""
@@ -40,9 +42,7 @@ class PlanStore:
         return await self.get(plan_id) if plan_id else None
 
     async def get(self, plan_id: str) -> ServingPlan | None:
-        with redis_faults():
-            text = await self._database.redis.get(PLAN.key(self._database.namespace, plan_id))
-        return None if text is None else plan_from_document(ServingPlan, json.loads(text), path=plan_id)
+        return await self._documents.get(plan_id)
 
     async def history(self) -> list[str]:
         """Plan ids, the newest first."""

@@ -20,6 +20,7 @@ from headway.store.sentinel import SentinelAddress, parse_sentinel_url
 _TIMEOUT_S = 2.0
 _OPTIONS: dict[str, Any] = {
     "decode_responses": True,
+    "encoding_errors": "surrogateescape",  # of values that are spoilt: who reads them tells which ones
     "socket_timeout": _TIMEOUT_S,
     "socket_connect_timeout": _TIMEOUT_S,
     "retry": Retry(NoBackoff(), 1),

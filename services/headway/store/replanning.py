@@ -1,14 +1,20 @@
 """The store of the re-planning loop and of its decisions so far."""
 
 import json
+import logging
 from collections.abc import Awaitable
+from functools import partial
 from typing import cast
 
 from headway.core.codec import from_document, to_document
+from headway.core.errors import InvalidArgumentError
 from headway.core.replanning import ReplanningDecision, ReplanningPolicy
 from headway.store.documents import Documents
 from headway.store.redis import Database, redis_faults
 from headway.store.schema import REPLANNING, REPLANNING_DECISIONS
+from headway.store.spoilt import SpoiltError, decode
+
+log = logging.getLogger(__name__)
 
 _MOST_DECISIONS = 50
 
@@ -42,7 +48,15 @@ class ReplanningStore:
         """Returns the decisions, the newest first."""
         with redis_faults():
             texts = await cast("Awaitable[list[str]]", self._database.redis.lrange(self._key, 0, -1))
-        return tuple(from_document(ReplanningDecision, json.loads(text)) for text in texts)
+        return tuple(decision for text in texts if (decision := self._read(text)) is not None)
+
+    def _read(self, text: str) -> ReplanningDecision | None:
+        """None for one that cannot be read: others follow on it."""
+        try:
+            return decode(partial(from_document, ReplanningDecision), text, key=self._key)
+        except (SpoiltError, InvalidArgumentError) as error:
+            log.warning("a decision is left out: %s", error.message)
+            return None
 
     @property
     def _key(self) -> str:

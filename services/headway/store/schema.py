@@ -75,7 +75,16 @@ SEARCH_BEST = KeyFamily(
     "search-best:{}", "string (JSON)", None, "planner", "what a search goes on from, by the job's id"
 )
 SEARCH_RESULT = KeyFamily("search-result:{}", "string (JSON)", None, "planner", "what a search found, by the job's id")
-KEPT = KeyFamily("kept", "string", None, "controller", "how many copies were made: less where Redis has lost something")
+KEPT = KeyFamily(
+    "kept",
+    "string",
+    None,
+    "controller, headway up",
+    "number of the latest copy: lower where Redis has lost something, higher where something was written since",
+)
+SPOILT = KeyFamily(
+    "spoilt", "hash", 7 * 86_400.0, "each process", "values that could not be read and were set aside, by key"
+)
 CONTROLLER_LEASE = KeyFamily(
     "controller-lease", "string", 5.0, "controller", "who may launch and end processes: epoch, pid and start"
 )
@@ -85,6 +94,13 @@ CONTROLLER_EPOCH = KeyFamily(
 PROCESS = KeyFamily("process:{}", "string (JSON)", None, "controller", "a launched process: pid, command, restarts")
 API_KEYS = KeyFamily("api-keys", "hash (JSON)", None, "controller", "API keys that were made, hashed, by id")
 ANSWER = KeyFamily("answer:{}", "hash (JSON)", 600.0, "gateway", "a stream that can be taken up again, and its owner")
+QUARANTINE = KeyFamily(
+    "quarantine", "sorted set", 3600.0, "gateway", "fingerprints of requests that took down two workers, by their end"
+)
+SUSPECTS = KeyFamily(
+    "suspects", "sorted set", 3600.0, "gateway", "fingerprints of requests that may have taken down one, by their end"
+)
+SUSPECT_TURN = KeyFamily("suspect-turn:{}", "string", 5.0, "gateway", "which suspect of a model is being tried")
 ANSWER_OUTPUTS = KeyFamily(
     "answer-outputs:{}", "list (JSON)", 600.0, "gateway", "what workers gave for such a stream, by its id"
 )

@@ -6,15 +6,21 @@ entry of its own, in the list of the hour in which it arrived.
 
 import base64
 import json
+import logging
 import zlib
 from collections.abc import AsyncGenerator, Awaitable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, cast
 
+from headway.core.errors import InvalidArgumentError
 from headway.core.slo import Slo
 from headway.core.traffic import Arrival
+from headway.store.counts import queue_counts, read_counts
 from headway.store.redis import Database, redis_faults
 from headway.store.schema import TRAFFIC, TRAFFIC_COUNTS
+from headway.store.spoilt import UNREADABLE
+
+log = logging.getLogger(__name__)
 
 HOUR_S = 3600
 RETENTION_S = 7 * 86_400.0
@@ -61,7 +67,7 @@ class TrafficStore:
                     pipeline.rpush(key, _encode(entry))
                     pipeline.expireat(key, int((hour + 1) * HOUR_S + self._retention_s))
                     if entry.arrivals:
-                        pipeline.hincrby(self._counts, str(hour), len(entry.arrivals))
+                        queue_counts(pipeline, self._counts, {str(hour): len(entry.arrivals)})
                 await pipeline.execute()
 
     async def trim(self, now_s: float) -> None:
@@ -85,13 +91,13 @@ class TrafficStore:
                 continue
             with redis_faults():
                 texts = await cast("Awaitable[list[str]]", self._database.redis.lrange(self._key(hour), 0, -1))
-            found = _join(map(_decode, texts))
+            found = _join(entry for text in texts if (entry := _decode(text)) is not None)
             yield sorted((each for each in found if start_s <= each.at_s < end_s), key=lambda each: each.at_s)
 
     async def _hours(self) -> dict[int, int]:
         with redis_faults():
             counts = await cast("Awaitable[dict[str, str]]", self._database.redis.hgetall(self._counts))
-        return {int(hour): int(count) for hour, count in counts.items()}
+        return {int(hour): num for hour, num in read_counts(counts).items() if hour.isdecimal()}
 
     def _key(self, hour: int) -> str:
         return TRAFFIC.key(self._database.namespace, str(hour))
@@ -134,8 +140,16 @@ def _encode(entry: Entry) -> str:
     return base64.b64encode(zlib.compress(json.dumps(document, separators=(",", ":")).encode())).decode()
 
 
-def _decode(text: str) -> Entry:
-    document: dict[str, Any] = json.loads(zlib.decompress(base64.b64decode(text)))
+def _decode(text: str) -> Entry | None:
+    """None for an entry that cannot be read, which is left out."""
+    try:
+        return _read(json.loads(zlib.decompress(base64.b64decode(text))))
+    except (*UNREADABLE, InvalidArgumentError) as error:
+        log.warning("some recorded requests cannot be read, and are left out: %s", error)
+        return None
+
+
+def _read(document: dict[str, Any]) -> Entry:
     at_us, arrivals = 0, []
     columns = (document[name] for name in ("gap_us", "model", "prompt", "output", "ttft_s", "tpot_s", "e2e_s"))
     for gap_us, model, prompt, output, ttft_s, tpot_s, e2e_s in zip(*columns, strict=True):

@@ -1,16 +1,19 @@
 """The processes that a controller launched, as it recorded them in Redis."""
 
-import json
+from contextlib import suppress
+from typing import Any
 
 from headway.client.stack import ProcessId
 from headway.core.errors import HeadwayError, UnavailableError
 from headway.store.controller_lease import dismiss_controllers
 from headway.store.redis import Database, redis_faults
 from headway.store.schema import PROCESS
+from headway.store.spoilt import SpoiltError, decode
 
 
 async def recorded_processes(redis_url: str, *, namespace: str) -> list[ProcessId]:
-    """Ids of every recorded process, alive or not; none where Redis does not answer."""
+    """Ids of every recorded process, alive or not; none where Redis does not answer. A record that cannot be read is
+    left out: what it tells of is found by its log."""
     database = Database.connect(redis_url, namespace=namespace)
     try:
         with redis_faults():
@@ -20,8 +23,15 @@ async def recorded_processes(redis_url: str, *, namespace: str) -> list[ProcessI
         return []
     finally:
         await database.close()
-    records = [json.loads(text) for text in texts if text is not None]
-    return [ProcessId(pid=record["pid"], start=record["start"]) for record in records]
+    found = []
+    for key, text in zip(keys, texts, strict=True):
+        with suppress(SpoiltError):
+            found += [] if text is None else [decode(_process_id, text, key=key)]
+    return found
+
+
+def _process_id(record: Any) -> ProcessId:
+    return ProcessId(pid=int(record["pid"]), start=str(record["start"]))
 
 
 async def dismissed_controller(redis_url: str, *, namespace: str) -> list[ProcessId]:

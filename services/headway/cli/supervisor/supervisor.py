@@ -23,6 +23,7 @@ from headway.observe.log_writers import find_log_writers
 from headway.rpc.tasks import end_tasks
 from headway.store.documents import Documents
 from headway.store.embedded import EmbeddedRedis
+from headway.store.kept import KEPT_FILE, note_write, recover
 from headway.store.membership import Membership
 from headway.store.redis import Database
 from headway.store.schema import DEPLOYMENT
@@ -108,6 +109,8 @@ class Supervisor:
     async def _write_deployment(self) -> None:
         database = Database.connect(self._redis.url, namespace=NAMESPACE)
         try:
+            await recover(database, self._state_dir / KEPT_FILE)
+            await note_write(database)
             kept = replace(self._deployment, gateway=self._deployment.gateway.to_keep)
             await Documents(database, DEPLOYMENT, Deployment).put(kept)
         finally:

@@ -2,6 +2,7 @@
 
 import asyncio
 import time
+from functools import partial
 from typing import Protocol
 
 import numpy as np
@@ -9,9 +10,11 @@ from numpy.typing import NDArray
 
 from headway.core.errors import ErrorCode, HeadwayError, ResourceExhaustedError
 from headway.core.infer import InferRequest
+from headway.gateway.errors import WorkerDiedError
 from headway.gateway.infer.job import InferAnswer, InferJob
 from headway.gateway.lease import Lease, LeaseOutcome, PlaceRequest, Release, Router
 from headway.gateway.measure import ModelMetrics, Stopwatch
+from headway.gateway.quarantine import Quarantine, Trial, infer_fingerprint
 from headway.gateway.retry_deadline import RetryDeadline
 
 # Faults of one worker that another does not share: it ends, was given another model, or still clears up after us.
@@ -22,22 +25,35 @@ class Workers(Protocol):
     """The workers that compute infer jobs."""
 
     async def infer(self, endpoint: str, request: InferRequest, *, traceparent: str = "") -> list[NDArray[np.float32]]:
-        """The vector of each sequence; HeadwayError where the worker refuses, fails or is lost."""
+        """The vector of each sequence.
+
+        Raises:
+            WorkerDiedError: the worker was lost while it had the request.
+            HeadwayError: it refuses, fails or cannot be reached.
+        """
 
 
 class Inferrer:
     """Runs jobs on the workers.
 
     Args:
+        quarantine: of requests that take workers down.
         resume_timeout_s: how long a job whose worker died waits for another.
         answer_overhead_s: of a request's bound, what is not the worker's to use.
     """
 
     def __init__(
-        self, *, router: Router, workers: Workers, resume_timeout_s: float, answer_overhead_s: float = 0.0
+        self,
+        *,
+        router: Router,
+        workers: Workers,
+        quarantine: Quarantine,
+        resume_timeout_s: float,
+        answer_overhead_s: float = 0.0,
     ) -> None:
         self._router = router
         self._workers = workers
+        self._quarantine = quarantine
         self._resume_timeout_s = resume_timeout_s
         self._answer_overhead_s = answer_overhead_s
         self._metrics: dict[str, ModelMetrics] = {}
@@ -46,12 +62,13 @@ class Inferrer:
         """The whole answer; cancelling the task takes the job back.
 
         Raises:
-            HeadwayError: no worker took the job, or theirs failed.
+            HeadwayError: no worker took the job, or theirs failed, or it takes workers down.
         """
         metrics = self._metrics.setdefault(job.model.name, ModelMetrics(job.model.name))
         watch = Stopwatch(job.arrived_s, num_sequences=1)
+        trial = Trial(self._quarantine, model=job.model.name, fingerprint=partial(infer_fingerprint, job))
         try:
-            answer = await self._run(job, watch)
+            answer = await self._run(job, watch, trial)
         except HeadwayError as error:
             was_refused = isinstance(error, ResourceExhaustedError)
             metrics.observe_failure(error.code, slo=job.slo, tenant=job.tenant, was_refused=was_refused)
@@ -59,6 +76,8 @@ class Inferrer:
         except asyncio.CancelledError:
             metrics.observe_departure()
             raise
+        finally:
+            trial.end()
         metrics.observe_success(
             watch,
             slo=job.slo,
@@ -69,17 +88,19 @@ class Inferrer:
         )
         return answer
 
-    async def _run(self, job: InferJob, watch: Stopwatch) -> InferAnswer:
+    async def _run(self, job: InferJob, watch: Stopwatch, trial: Trial) -> InferAnswer:
         """Asks for places until a worker answers, or the retry deadline passes."""
         retry = RetryDeadline(time.monotonic)
         excluded: tuple[str, ...] = ()
         while True:
+            await trial.begin()
             lease = await self._router.route(_place_request(job, excluded))
             outcome = LeaseOutcome.ERROR
             try:
                 request = job.request(now_s=time.monotonic(), answer_overhead_s=self._answer_overhead_s)
                 vectors = await self._workers.infer(lease.endpoint, request, traceparent=job.traceparent)
                 watch.note(0, now_s=time.monotonic())
+                trial.note_output()
                 outcome = LeaseOutcome.COMPLETE
             except asyncio.CancelledError:
                 outcome = LeaseOutcome.CANCELLED
@@ -87,6 +108,8 @@ class Inferrer:
             except HeadwayError as error:
                 if error.code not in _ELSEWHERE:
                     raise
+                if isinstance(error, WorkerDiedError):
+                    trial.note_death()
                 outcome = LeaseOutcome.MOVED
                 fault = error
             else:
