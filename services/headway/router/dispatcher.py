@@ -123,7 +123,9 @@ class Dispatcher:
         ]
         if not candidates:
             return Shortage.NO_GROUP
-        admitted = admit(request, candidates, waited_s=now_s - queued.arrived_s)
+        # What a model takes to wake is no reason to refuse those that it was woken for.
+        counted_from_s = max(queued.arrived_s, self.fleet.awake_since_s(request.model))
+        admitted = admit(request, candidates, waited_s=now_s - counted_from_s)
         roomy = [each for each in admitted if request.resumed or _may_take(each, request)]
         if not roomy:
             return Shortage.NO_ROOM

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from headway.controller.kubernetes.cell_pod import CellTemplate, cell_pod
-from headway.controller.kubernetes.demand import ModelSample, RouterView
 from headway.controller.kubernetes.pool_resource import PoolResource
 from headway.controller.kubernetes.pool_scaler import PoolScaler
 from headway.controller.kubernetes.worker_pools import WorkerPools
+from headway.controller.router_view import ModelSample, RouterView
 from headway.core.cluster import PlanWorker
 from headway.core.errors import FailedPreconditionError, InvalidArgumentError, UnavailableError
 from headway.core.load_order import LoadOrder

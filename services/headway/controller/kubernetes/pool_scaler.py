@@ -5,10 +5,11 @@ import logging
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 
-from headway.controller.kubernetes.demand import DemandSample, DemandWindow, RouterView, capacities
+from headway.controller.kubernetes.demand import DemandSample, DemandWindow, capacities
 from headway.controller.kubernetes.planned import Planned
 from headway.controller.kubernetes.pool_resource import PoolResource
 from headway.controller.kubernetes.scaling import ScalingDecision, ScalingPolicy, decide
+from headway.controller.router_view import RouterView
 from headway.core.cluster import PlanWorker
 from headway.core.errors import ErrorCode, HeadwayError
 
