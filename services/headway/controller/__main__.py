@@ -209,7 +209,8 @@ def spawn_resources(
     api = build_kubernetes_api(config)
     pools: WorkerPools | None = None
     if config.cell_template is not None:
-        scaler = PoolScaler(service=service, view=RouterClient(host.peers).view)
+        view = RouterClient(host.peers).view
+        scaler = PoolScaler(service=service, view=view, refusals=lambda: idle_models.refusals)
         template = read_cell_template(config.cell_template)
         pools = WorkerPools(api, service=service, template=template, scaler=scaler, is_emulated=deployment.is_emulated)
         host.spawn(scaler.watch_forever(), name="watch-demand")

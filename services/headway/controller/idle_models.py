@@ -85,6 +85,7 @@ class IdleModels:
         HeadwayError where the router is away, or the plan cannot be changed now.
         """
         plan = self._service.desired_plan
+        self._tell()
         if plan is None or plan.placement_id or not any(model.may_sleep for model in plan.models):
             return
         view, now_s = await self._view(), self._clock()
@@ -105,7 +106,7 @@ class IdleModels:
         if idle:
             log.info("nobody has asked for %s for long: unloaded", ", ".join(sorted(idle)))
             await self._service.revise(_without(plan, idle), replaces=plan.plan_id)
-        self._tell()
+            self._tell()
 
     async def wake(self, name: str) -> str:
         """Has a model planned for, if it sleeps; returns the id of the plan that does.
@@ -190,9 +191,8 @@ class IdleModels:
         return refusal
 
     def _tell(self) -> None:
-        plan = self._service.desired_plan
-        for model in plan.models if plan is not None else ():
-            if model.may_sleep:
+        if (plan := self._service.desired_plan) is not None:
+            for model in plan.models:
                 MODEL_ASLEEP.labels(model.name).set(model.name in plan.asleep)
 
 

@@ -173,13 +173,16 @@ class ControllerService:
     def retired(self) -> frozenset[str]:
         return self._retired
 
-    async def plan_on(self, workers: Sequence[PlanWorker]) -> ServingPlan:
+    async def plan_on(self, workers: Sequence[PlanWorker], *, awake: frozenset[str] = frozenset()) -> ServingPlan:
         """A plan for what is desired on other workers, which need not be there.
+
+        Args:
+            awake: models that sleep now and are to be loaded.
 
         HeadwayError of the planner where there is none.
         """
-        plan = await self.plan("")
-        return await self._desired.propose(plan.models, workers)
+        await self.plan("")  # NotFoundError where nothing is desired yet
+        return await self._desired.propose_awake(awake, workers)
 
     @property
     def desired_plan(self) -> ServingPlan | None:
