@@ -389,7 +389,10 @@ VALUES: dict[str, Schema] = {
         "The planner decides who serves what.", searchesAtOnce=whole("Searches that run at once.", least=1, most=64)
     ),
     "profiler": _service("The profiler measures models."),
-    "controller": _service("The controller loads models as the plan says."),
+    "controller": _service(
+        "The controller loads models as the plan says.",
+        replicas=whole("Pods; one is at work, another takes over when it ends.", least=1, most=3),
+    ),
     "redis": _REDIS,
     "networkPolicy": fields(
         "Pods are reached by those that need them, and by nobody else.",

@@ -132,7 +132,7 @@ SLOS = Dashboard(
                 ),
                 Panel(
                     title="Models that sleep",
-                    description="1 while a model is unloaded because nobody asks for it: the next request waits for it.",
+                    description="1 while a model is unloaded, because nobody asks for it.",
                     queries=(
                         Query(
                             expr=f"max by (model_name) (headway:model_asleep{{{_OF_MODEL}}})",

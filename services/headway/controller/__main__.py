@@ -60,7 +60,9 @@ log = logging.getLogger(__name__)
 async def main(config: ControllerConfig) -> None:
     async with hosting("controller", config) as host:
         lease = ControllerLease(host.database, run=own_run(), has_ended=has_ended)
-        if not await lease.acquire(until=host.stopping):
+        async with host.standing_by():
+            is_at_work = await lease.acquire(until=host.stopping)
+        if not is_at_work:
             return
         deployments = Documents(host.database, DEPLOYMENT, Deployment)
         processes: Supervisor | CellProcesses
