@@ -132,7 +132,8 @@ class Dispatcher:
         best = choose(request, roomy, policy=self._policy)
         reason = explain(request, best, num_candidates=len(candidates))
         is_only = sum(1 for _ in self.fleet.serving(request.model)) == 1
-        is_free = not request.slo and not self.lease_table.num_bound(best.place(request.model))
+        may_be_gone = self.fleet.may_sleep(request.model)  # by the next request
+        is_free = not (request.slo or may_be_gone or self.lease_table.num_bound(best.place(request.model)))
         is_sole_replica = is_only and is_free and best.num_places >= 2 * request.num_sequences
         slack_s = self._spare_s(request) - (now_s - queued.arrived_s)
         return self._lease(queued, best, reason=reason, is_sole_replica=is_sole_replica, slack_s=slack_s, now_s=now_s)

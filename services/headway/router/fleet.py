@@ -18,6 +18,7 @@ class Replica:
     """A model on a group.
 
     Attributes:
+        loaded_at_s: when the leader first told of it.
         report: the leader's latest on this model; None while no stream to it lives.
         drift: of its steps from the plan; None where the plan does not know them.
         lateness: of tokens, beyond what the steps predict.
@@ -29,6 +30,7 @@ class Replica:
 
     group: "Group"
     model: str
+    loaded_at_s: float = 0.0
     report: LoadReport | None = None
     drift: StepDrift | None = None
     lateness: Lateness = field(default_factory=Lateness)
@@ -131,7 +133,9 @@ class Group:
         for model in self.replicas.keys() - by_model.keys():
             del self.replicas[model]
         for model, report in by_model.items():
-            self.replicas.setdefault(model, Replica(group=self, model=model)).update(report, now_s=now_s)
+            if model not in self.replicas:
+                self.replicas[model] = Replica(group=self, model=model, loaded_at_s=now_s)
+            self.replicas[model].update(report, now_s=now_s)
 
     def disconnect(self) -> None:
         """Its stream broke: no candidate until it reports again."""
