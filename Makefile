@@ -220,7 +220,7 @@ test-chart: install | $(BUILD)/prometheus/usr/bin/prometheus ## The Helm chart, 
 test-cluster: test-chart ## The Helm chart: rendered, run as processes of this machine, and installed on Kubernetes' control plane
 	@if test -x $(HELM) && $(MAKE) $(ETCD) $(KUBERNETES) $(KWOK); \
 	then HEADWAY_ETCD=$(ETCD) HEADWAY_KUBERNETES=$(KUBERNETES) HEADWAY_KWOK=$(KWOK) $(CLUSTER_TESTS) -n 0 --durations=10 \
-	  $(addprefix tests/cluster/test_,release.py training.py install.py resources.py pools.py uninstall.py scale.py); \
+	  $(addprefix tests/cluster/test_,release.py compute.py training.py install.py resources.py pools.py uninstall.py scale.py); \
 	else echo "make: programs are missing: releases of the chart are NOT tested."; fi
 	@$(MAKE) test-node
 

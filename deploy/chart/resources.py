@@ -121,7 +121,11 @@ def _spec() -> Schema:
             {
                 "rule": "!has(self.min) || !has(self.max) || self.min <= self.max",
                 "message": "replicas.min is above replicas.max",
-            }
+            },
+            _rule(
+                "!has(self.idleSeconds) || (has(self.min) && self.min == 0)",
+                "replicas.idleSeconds says when a model with min: 0 is unloaded",
+            ),
         ]
     }
     shapes["uri"] = text("Where its files are, instead of path: pvc://CLAIM/DIRECTORY, of modelStorage.existingClaim.")
@@ -144,6 +148,11 @@ def _spec() -> Schema:
                 "!has(self.engine) || self.engine == 'headway' || (!has(self.roles) && "
                 f"(!has(self.parallelism) || {_IS_ALONE}))",
                 "other engines serve on lone workers that do everything: leave parallelism and roles out",
+            ),
+            _rule(
+                "!has(self.engine) || self.engine != 'vllm-server' || !has(self.replicas) || !has(self.replicas.min) "
+                "|| self.replicas.min > 0",
+                "a vllm-server has its model loaded all the time: replicas.min is 1 at least",
             ),
             _rule(
                 "!has(self.uri) || self.uri.startsWith('pvc://')",

@@ -66,8 +66,9 @@ MODEL = fields(
         "replicas": fields(
             "How many groups of workers serve it; as many as there are where nothing is said.",
             of={
-                "min": whole("At least; one where it is left out.", least=1),
+                "min": whole("At least; one where it is left out. With 0 it is unloaded while nobody asks for it."),
                 "max": whole("At most.", least=1),
+                "idleSeconds": number("With min: 0, for how long nobody has asked for it then; 900.", above=0),
             },
         ),
         "parallelism": fields(
@@ -381,13 +382,17 @@ VALUES: dict[str, Schema] = {
         replicas=whole("Pods; the newest decides, another takes over when it ends.", least=1, most=3),
         policy=choice("How a group is chosen.", "balanced", "least-load", "round-robin"),
         absentTimeoutSeconds=number("How long a request waits for a model that no worker serves just now.", least=0),
+        wakeTimeoutSeconds=number("How long it waits for a model that was unloaded and is loaded again.", least=0),
     ),
     "kvcache": _service("The KV-cache service knows who holds which prefix."),
     "planner": _service(
         "The planner decides who serves what.", searchesAtOnce=whole("Searches that run at once.", least=1, most=64)
     ),
     "profiler": _service("The profiler measures models."),
-    "controller": _service("The controller loads models as the plan says."),
+    "controller": _service(
+        "The controller loads models as the plan says.",
+        replicas=whole("Pods; one is at work, another takes over when it ends.", least=1, most=3),
+    ),
     "redis": _REDIS,
     "networkPolicy": fields(
         "Pods are reached by those that need them, and by nobody else.",

@@ -131,6 +131,16 @@ SLOS = Dashboard(
                     ),
                 ),
                 Panel(
+                    title="Models that sleep",
+                    description="1 while a model is unloaded, because nobody asks for it.",
+                    queries=(
+                        Query(
+                            expr=f"max by (model_name) (headway:model_asleep{{{_OF_MODEL}}})",
+                            legend="{{model_name}}",
+                        ),
+                    ),
+                ),
+                Panel(
                     title="Waiting and running sequences",
                     description="Waiting ones have a place in a group and none in its batch.",
                     queries=(

@@ -15,9 +15,9 @@ import yaml
 
 from headway.controller.kubernetes.api import KubernetesApi
 from headway.controller.kubernetes.cell_pod import CellTemplate
-from headway.controller.kubernetes.demand import RouterView
 from headway.controller.kubernetes.pool_scaler import PoolScaler
 from headway.controller.kubernetes.worker_pools import WorkerPools
+from headway.controller.router_view import RouterView
 from headway.core.cluster import PlanWorker
 from headway.core.errors import UnavailableError
 from headway.core.load_order import LoadOrder

@@ -1,5 +1,6 @@
 """An emulated release: what the chart starts answers requests, and goes on where something dies or is replaced."""
 
+import re
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
@@ -10,6 +11,7 @@ import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from tests.cluster.chart import VALUES, objects, render
+from tests.cluster.pod import Pod
 from tests.cluster.release import Release
 from tests.cluster.stream import Stream, answers, ask
 from tests.rpc.authority import Authority
@@ -26,7 +28,7 @@ def release(models: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
 
 
 def _rendered(directory: Path, **changes: Any) -> list[dict[str, Any]]:
-    storage = {"modelStorage": {"hostPath": str(directory)}}
+    storage = {"modelStorage": {"hostPath": str(directory)}, "controller": {"replicas": 2}}
     return objects(render(VALUES["emulated"], changes=storage | changes))
 
 
@@ -72,6 +74,16 @@ def test_streams_go_on_where_a_container_is_killed(release: Release, undisturbed
     release.wait(lambda: answers(release.endpoints()), f"requests are answered without the first {component}")
 
 
+def test_a_controller_stands_by_ready_and_takes_over(release: Release, undisturbed: str) -> None:
+    release.wait_until_ready()
+    standby, active = sorted(release.of("controller"), key=_epoch)
+    stream = Stream(release.endpoints()[0])
+    active.kill()
+    release.wait(lambda: _epoch(standby) > _epoch(active), "the other one takes over")
+    release.wait_until_ready()
+    assert stream.text() == undisturbed
+
+
 def test_an_upgrade_brings_another_model_without_a_dropped_stream(
     release: Release, models: Path, undisturbed: str
 ) -> None:
@@ -82,6 +94,11 @@ def test_an_upgrade_brings_another_model_without_a_dropped_stream(
     release.wait_until_ready()
     for model in ("tiny", "second"):
         release.wait(partial(_serves, release, model), f"{model} is served")
+
+
+def _epoch(controller: Pod) -> int:
+    """Of the last time that it was at work; 0 for never."""
+    return max(map(int, re.findall(r"this controller has epoch (\d+)", controller.logs())), default=0)
 
 
 def _serves(release: Release, model: str) -> bool:
@@ -102,7 +119,7 @@ def test_a_release_with_tls_answers_and_takes_no_call_without_a_certificate(mode
         running.wait_until_ready()
         running.wait(lambda: answers(running.endpoints()), "requests are answered")
         services = [pod for pod in running.of("") if pod.component not in ("redis", "gateway")]
-        assert len(services) == 7
+        assert len(services) == 8
         for pod in services:
             with grpc.insecure_channel(f"{pod.address}:9000") as channel, pytest.raises(grpc.RpcError) as refusal:
                 health_pb2_grpc.HealthStub(channel).Check(health_pb2.HealthCheckRequest(), timeout=10)

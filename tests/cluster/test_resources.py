@@ -39,6 +39,8 @@ def test_an_unknown_or_wrong_field_is_refused_by_the_api_server(cluster: Cluster
         ({"dtype": "float8"}, "dtype"),
         ({"path": "models/tiny"}, "spec.path"),
         ({"replicas": {"min": 2, "max": 1}}, "replicas.min is above replicas.max"),
+        ({"replicas": {"min": 1, "idleSeconds": 60}}, "idleSeconds says when"),
+        ({"engine": "vllm-server", "replicas": {"min": 0}}, "loaded all the time"),
         ({"parallelism": {"dp": 2}}, "dp"),
         ({"roles": {"prefill": 1}}, "spec.roles.decode"),
         ({"roles": {"prefill": 1, "decode": 1}, "parallelism": {"tp": 2}}, "roles and parallelism contradict"),
@@ -93,6 +95,19 @@ def test_a_change_that_waits_for_approval_is_made_when_it_is_approved(cluster: C
     approval = f"serving.headway.dev/apply={proposed}"
     assert not cluster.plane.kubectl("annotate", "md/second", approval, "--namespace", NAMESPACE).stderr
     cluster.wait(lambda: cluster.status("second")["planId"] == proposed, "the plan is applied")
+    assert not cluster.declare("second")
+    cluster.wait_for("second", "Loaded")
+
+
+def test_a_model_that_nobody_asks_for_sleeps_until_the_next_request(cluster: Cluster) -> None:
+    before = cluster.workers()
+    assert not cluster.declare("second", replicas={"min": 0, "idleSeconds": 5})
+    cluster.wait(lambda: cluster.conditions("second").get("Loaded") == ("False", "Asleep"), "it sleeps")
+    assert cluster.conditions("second")["Ready"] == cluster.conditions("second")["Planned"] == ("True", "Asleep")
+    assert cluster.answers("tiny")
+    assert cluster.answers("second")
+    cluster.wait_for("second", "Loaded")
+    assert cluster.workers() == before
     assert not cluster.declare("second")
     cluster.wait_for("second", "Loaded")
 

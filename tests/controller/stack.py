@@ -10,8 +10,10 @@ from typing import Any
 from headway.controller.api_keys import ApiKeys
 from headway.controller.clients.planner import PlannerClient
 from headway.controller.clients.profiler import ProfilerClient
+from headway.controller.clients.router import RouterClient
 from headway.controller.clients.worker import WorkerControlClient
 from headway.controller.desired import DesiredPlan
+from headway.controller.idle_models import IdleModels
 from headway.controller.launchers.local import LocalLauncher
 from headway.controller.placements import Placements
 from headway.controller.process import ProcessRecord, ProcessSpec
@@ -88,6 +90,7 @@ class Stack:
         self.replanning_loop = ReplanningLoop(
             ReplanningStore(database), replanning=replanning, is_ready=lambda: self.service.status().ready
         )
+        self.idle_models = IdleModels(self.service, plans=self.plans, view=RouterClient(peers).view)
         self._database = database
         self._planner = PlannerClient(peers)
 
@@ -107,6 +110,7 @@ class Stack:
             self.service,
             placements=self.placements,
             replanning=self.replanning_loop,
+            idle_models=self.idle_models,
             api_keys=ApiKeys(ApiKeyStore(self._database), clock=time.time),
             on_shutdown=on_shutdown,
         )

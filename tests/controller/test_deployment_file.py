@@ -69,6 +69,18 @@ def test_each_model_has_its_layout_pools_and_roles(checkpoint: Path, tmp_path: P
     assert (split.parallel, split.prefill_workers, split.decode_workers) == (None, 1, 2)
 
 
+def test_each_model_says_whether_it_may_be_unloaded(checkpoint: Path, tmp_path: Path) -> None:
+    text = (
+        f"models: [{{name: always, path: {checkpoint}, replicas: {{min: 1, max: 2}}}},\n"
+        f"  {{name: rare, path: {checkpoint}, replicas: {{min: 0, idle_seconds: 90}}}},\n"
+        f"  {{name: rarer, path: {checkpoint}, replicas: {{min: 0}}}}]\nworkers: 3\n"
+    )
+    always, rare, rarer = read_deployment_file(write(tmp_path / "a.yaml", text)).models
+    assert (always.may_sleep, always.min_replicas, always.max_replicas) == (False, None, 2)
+    assert (rare.may_sleep, rare.idle_s) == (True, 90.0)
+    assert (rarer.may_sleep, rarer.idle_s) == (True, None)
+
+
 def test_the_same_file_has_the_same_source_and_another_one_has_not(checkpoint: Path, tmp_path: Path) -> None:
     text = f"models: [{{name: chat, path: {checkpoint}}}]\nworkers: 1\n"
     first = read_deployment_file(write(tmp_path / "a.yaml", text))
@@ -112,6 +124,8 @@ def test_emulated_models_need_no_weights_and_are_not_profiled(checkpoint: Path, 
             "roles and replicas both",
         ),
         ("models: [{name: a, path: DIR, engine: vllm, parallelism: {pp: 2}}]\nworkers: 1\n", "vllm serves on lone"),
+        ("models: [{name: a, path: DIR, replicas: {idle_seconds: 5}}]\nworkers: 1\n", "idle_seconds says when"),
+        ("models: [{name: a, path: DIR, engine: vllm-server, replicas: {min: 0}}]\nworkers: 1\n", "all the time"),
     ],
 )
 def test_faults_are_named(checkpoint: Path, tmp_path: Path, text: str, told: str) -> None:

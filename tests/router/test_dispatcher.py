@@ -287,3 +287,29 @@ def test_the_steps_of_a_model_on_the_same_worker_are_waited_for() -> None:
     assert beside.tpot_s == pytest.approx(alone.tpot_s + turn_s)
     stage.dispatcher.fleet.update(group, [IDLE, replace(IDLE, model="opt")], now_s=stage.now_s)
     assert stage.dispatcher.lease_table.num_sequences((group.group_id, "opt")) == 0
+
+
+def test_a_worker_that_failed_a_request_counts_again_when_it_has_loaded_the_model_anew() -> None:
+    """Its model was unloaded when the request came there, and was loaded again for it."""
+    stage = Stage(1)
+    first = stage.lease(request_id="a")
+    again = {"request_id": "a", "excluded_worker_ids": frozenset({first.worker_id})}
+    stage.now_s += 1
+    assert stage.place(**again) is Shortage.NO_GROUP
+    group = stage.dispatcher.fleet.group("worker-0")
+    assert group is not None
+    stage.dispatcher.fleet.update(group, [replace(IDLE, model="")], now_s=stage.now_s)
+    stage.now_s += 1
+    stage.report("worker-0")
+    stage.now_s += 1
+    failed = QueuedRequest(request=replace(REQUEST, **again), arrived_s=0.0, failed_at_s=first.leased_at_s)
+    assert isinstance(stage.dispatcher.place(failed), Lease)
+
+
+def test_a_model_that_may_be_unloaded_has_no_sole_replica() -> None:
+    """The next request would be sent where it is no more."""
+    stage = Stage(1)
+    assert stage.lease().is_sole_replica
+    plan = make_plan(*stage.worker_ids)
+    stage.dispatcher.fleet.apply(replace(plan, models=(replace(plan.models[0], min_replicas=0),)))
+    assert not stage.lease().is_sole_replica

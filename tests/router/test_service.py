@@ -360,3 +360,31 @@ async def test_an_unknown_outcome_is_an_invalid_argument(database: Database, rou
     async with ScriptedWorker.running(database, "worker-0"), routing() as router:
         with pytest.raises(InvalidArgumentError, match="complete, cancelled, error, moved"):
             await router.release("lease", outcome="lost")
+
+
+async def test_who_waits_for_a_model_that_sleeps_is_served_when_it_is_loaded_whatever_its_objective(
+    database: Database, routing: StartRouter
+) -> None:
+    """The first of them would always be late, and would be refused as soon as it could be answered."""
+    plan = make_plan("worker-0", slo=Slo(ttft_s=0.3))
+    models = (replace(plan.models[0], min_replicas=0),)
+    async with routing(plan=replace(plan, models=models, assignments=()), absent_timeout_s=0.0) as router:
+        waiting = [asyncio.create_task(router.route(name, elapsed_s=5.0)) for name in ("a", "b")]
+        await eventually(lambda: router.service.fleet_view().num_queued == 2)
+        [arrivals] = (await router.fleet()).arrivals
+        assert (arrivals.model, arrivals.num_waiting, arrivals.num_arrived) == ("llama", 2, 2)
+        await router.service.apply(replace(plan, models=models))
+        async with ScriptedWorker.running(database, "worker-0"):
+            assert {(await lease).worker_id for lease in waiting} == {"worker-0"}
+            hasty = await refusal(router, request_id="hasty", slo={"ttft_s": 0.01})
+        assert isinstance(hasty, ResourceExhaustedError), "it is awake, and has other objectives as well"
+
+
+async def test_a_model_that_is_not_loaded_in_time_is_told_from_one_that_is_away(routing: StartRouter) -> None:
+    plan = make_plan("worker-0")
+    asleep = replace(plan, models=(replace(plan.models[0], min_replicas=0),), assignments=())
+    async with routing(plan=asleep, wake_timeout_s=0.0) as router:
+        error = await refusal(router)
+        assert isinstance(error, UnavailableError)
+        assert "is being loaded" in error.message
+        assert error.retry_after_s == 10.0

@@ -32,6 +32,11 @@ def test_the_operator_may_call_all_and_an_unknown_method_is_for_nobody_else() ->
     assert not any(may_call(role, "/a.B/C") for role in ROLES)
 
 
+def test_the_controller_may_ask_the_router_what_pools_are_scaled_by() -> None:
+    """It could not where the stack has tokens, so that no pool was ever scaled on a cluster."""
+    assert may_call("controller", "/headway.v1.RouterService/GetFleet")
+
+
 def test_a_token_is_of_one_role_and_leads_to_no_other() -> None:
     credentials = Credentials.of_stack("sesame", role="gateway")
     tokens = {role: role_token("sesame", role) for role in (OPERATOR, *ROLES)}

@@ -20,6 +20,7 @@
 {{- range .Values.models -}}
 {{- $model := include "headway.snakecase" . | fromJson -}}
 {{- if .slo }}{{ $_ := set $model "slo" (include "headway.snakecase" .slo | fromJson) }}{{ end -}}
+{{- if .replicas }}{{ $_ := set $model "replicas" (include "headway.snakecase" .replicas | fromJson) }}{{ end -}}
 {{- $models = append $models $model -}}
 {{- end -}}
 {{- $file := dict "models" $models "workers" (max 1 $total) "queue_policy" .Values.queuePolicy "log_level" .Values.logLevel -}}

@@ -92,6 +92,7 @@ helm.sh/chart: {{ printf "%s-%s" .root.Chart.Name .root.Chart.Version }}
 {{- end -}}
 {{- range $model := $values.models -}}
 {{- range $model.pools }}{{ if not (has . $pools) }}{{ fail (printf "models: %s is for workers of the pool %s, which workers does not have." $model.name .) }}{{ end }}{{ end -}}
+{{- with $model.replicas }}{{ if and .idleSeconds (not (and (hasKey . "min") (eq (int .min) 0))) }}{{ fail (printf "models: idleSeconds says when %s is unloaded, which only replicas: {min: 0} allows." $model.name) }}{{ end }}{{ end -}}
 {{- if and $model.roles (or $model.replicas $model.parallelism) }}{{ fail (printf "models: the roles of %s say how many lone workers serve it; leave replicas and parallelism out." $model.name) }}{{ end -}}
 {{- end -}}
 {{- if ne (len $pools) (len (uniq $pools)) }}{{ fail "workers: two pools have the same name." }}{{ end -}}

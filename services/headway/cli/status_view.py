@@ -94,7 +94,7 @@ def _models(plan: ServingPlan | None, fleet: FleetStatus) -> WideTable:
         cells = (
             model.name,
             model.spec.task,
-            str(len(replicas)),
+            str(len(replicas)) if plan is None or model.name not in plan.asleep else "asleep",
             ", ".join(dict.fromkeys(str(replica.parallel) for replica in replicas)) or "-",
             str(max((replica.max_model_len for replica in replicas), default="-")),
             _objective(model.slo),

@@ -12,6 +12,7 @@ from headway.cli.backend_choice import check_backends, with_backends
 from headway.cli.claim import claim
 from headway.cli.emulation import parse_emulation
 from headway.cli.engine_choice import check_limits, check_names, find_vllm, read_engines, read_servers
+from headway.cli.idle_choice import with_idle
 from headway.cli.models import read_models
 from headway.cli.options import CatalogueFile, StateDir
 from headway.cli.parser_choice import with_parsers
@@ -49,6 +50,7 @@ def up(
     tool_parser: options.ToolParsers = None,
     reasoning_parser: options.ReasoningParsers = None,
     backend: options.Backends = None,
+    unload_idle: options.UnloadIdle = None,
     dtype: options.Dtype = None,
     quantization: options.Quantization = None,
     kv_cache_memory: options.KvCacheMemory = None,
@@ -109,6 +111,7 @@ def up(
     check_names(engines, models)
     models = with_parsers(models, tool_parser or (), reasoning_parser or ())
     models = with_backends(models, backend or (), is_emulated=bool(emulated))
+    models = with_idle(models, unload_idle or ())
     limits = EngineLimits(
         block_size=block_size,
         max_num_seqs=max_num_seqs,

@@ -104,6 +104,16 @@ ReasoningParsers: TypeAlias = Annotated[
         rich_help_panel=_GATEWAY,
     ),
 ]
+UnloadIdle: TypeAlias = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--unload-idle",
+        metavar="DURATION|NAME=DURATION",
+        help="Unload the models, or the one of that name, that nobody has asked for for so long (15m); the next "
+        "request waits until it is loaded again. Repeatable. Default: all stay loaded.",
+        rich_help_panel=_STACK,
+    ),
+]
 Backends: TypeAlias = Annotated[
     list[str] | None,
     typer.Option(

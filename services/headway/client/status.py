@@ -70,6 +70,7 @@ class ControllerStatus:
             stack was told.
         queue_policy: order in which waiting requests are served.
         faults: what is wrong that requests do not feel, for people.
+        asleep: models that nobody has asked for; they are loaded when they are asked for.
     """
 
     processes: tuple[ProcessStatus, ...] = ()
@@ -82,6 +83,7 @@ class ControllerStatus:
     answer_overhead_s: float = 0.0
     queue_policy: str = "fcfs"
     faults: tuple[str, ...] = ()
+    asleep: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -144,13 +146,24 @@ class ModelAttainment:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ModelArrivals:
+    """Requests for a model that have no place yet, and all that have come since the router started."""
+
+    model: str
+    num_waiting: int = 0
+    num_arrived: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class FleetStatus:
-    """The groups as the router sees them."""
+    """The groups as the router sees them; `run_id` is of the router's process."""
 
     groups: tuple[GroupStatus, ...] = ()
     attainments: tuple[ModelAttainment, ...] = ()
     num_in_flight: int = 0
     num_queued: int = 0
+    arrivals: tuple[ModelArrivals, ...] = ()
+    run_id: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

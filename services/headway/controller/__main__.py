@@ -17,6 +17,7 @@ from headway.controller.clients.worker import WorkerControlClient
 from headway.controller.config import ControllerConfig
 from headway.controller.deployment_file import read_deployment_file
 from headway.controller.desired import DesiredPlan
+from headway.controller.idle_models import IdleModels
 from headway.controller.kubernetes.api import KubernetesApi
 from headway.controller.kubernetes.cell_pod import CellTemplate
 from headway.controller.kubernetes.model_deployments import ModelDeployments
@@ -59,7 +60,9 @@ log = logging.getLogger(__name__)
 async def main(config: ControllerConfig) -> None:
     async with hosting("controller", config) as host:
         lease = ControllerLease(host.database, run=own_run(), has_ended=has_ended)
-        if not await lease.acquire(until=host.stopping):
+        async with host.standing_by():
+            is_at_work = await lease.acquire(until=host.stopping)
+        if not is_at_work:
             return
         deployments = Documents(host.database, DEPLOYMENT, Deployment)
         processes: Supervisor | CellProcesses
@@ -122,6 +125,7 @@ async def main(config: ControllerConfig) -> None:
         replanning_loop = ReplanningLoop(
             ReplanningStore(database), replanning=replanning, is_ready=lambda: service.status().ready
         )
+        idle_models = IdleModels(service, plans=plans, view=RouterClient(host.peers).view)
 
         async def end() -> None:
             await lease.end()
@@ -131,6 +135,7 @@ async def main(config: ControllerConfig) -> None:
             service,
             placements=placements,
             replanning=replanning_loop,
+            idle_models=idle_models,
             api_keys=ApiKeys(ApiKeyStore(database), clock=time.time),
             on_shutdown=end,
         )
@@ -142,8 +147,9 @@ async def main(config: ControllerConfig) -> None:
         host.spawn(service.reconcile_forever(), name="reconcile")
         host.spawn(service.profile_forever(), name="profile")
         host.spawn(replanning_loop.keep(), name="re-plan")
+        host.spawn(idle_models.keep(), name="idle-models")
         if config.models_from_resources:
-            pools = spawn_resources(config, host, service=service, deployment=deployment)
+            pools = spawn_resources(config, host, service=service, idle_models=idle_models, deployment=deployment)
         await host.serve(on_stop=service.close)
 
 
@@ -194,13 +200,19 @@ def build_profile_import(deployment: Deployment, profiler: ProfilerClient) -> Pr
 
 
 def spawn_resources(
-    config: ControllerConfig, host: Host, *, service: ControllerService, deployment: Deployment
+    config: ControllerConfig,
+    host: Host,
+    *,
+    service: ControllerService,
+    idle_models: IdleModels,
+    deployment: Deployment,
 ) -> WorkerPools | None:
     """Starts to serve what resources declare; returns the pools where there are to be any."""
     api = build_kubernetes_api(config)
     pools: WorkerPools | None = None
     if config.cell_template is not None:
-        scaler = PoolScaler(service=service, view=RouterClient(host.peers).view)
+        view = RouterClient(host.peers).view
+        scaler = PoolScaler(service=service, view=view, refusals=lambda: idle_models.refusals)
         template = read_cell_template(config.cell_template)
         pools = WorkerPools(api, service=service, template=template, scaler=scaler, is_emulated=deployment.is_emulated)
         host.spawn(scaler.watch_forever(), name="watch-demand")
@@ -210,6 +222,7 @@ def spawn_resources(
     declared = ModelDeployments(
         api,
         service=service,
+        refusals=lambda: idle_models.refusals,
         volume=ModelVolume(directory=config.models_dir, claim=config.models_claim),
         num_workers=(lambda: deployment.workers.count) if pools is None else pools.num_workers,
         is_emulated=deployment.is_emulated,

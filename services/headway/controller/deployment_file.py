@@ -39,15 +39,19 @@ class SloDocument(_Document):
 
 
 class ReplicasDocument(_Document):
-    """How many groups serve a model; as many as there are where nothing is said."""
+    """How many groups serve a model; as many as there are where nothing is said. With `min: 0` it is unloaded while
+    nobody asks for it."""
 
-    min: int = Field(default=1, ge=1)
+    min: int = Field(default=1, ge=0)
     max: int | None = Field(default=None, ge=1)
+    idle_seconds: float | None = Field(default=None, gt=0)
 
     @model_validator(mode="after")
     def _is_a_range(self) -> Self:
         if self.max is not None and self.min > self.max:
             raise ValueError(f"min, {self.min}, is above max, {self.max}")
+        if self.idle_seconds is not None and self.min:
+            raise ValueError(f"idle_seconds says when a model with min: 0 is unloaded, and min is {self.min}")
         return self
 
 
@@ -101,6 +105,8 @@ class ModelDocument(_Document):
             raise ValueError(
                 f"{self.engine} serves on lone workers that do everything: leave parallelism and roles out"
             )
+        if self.engine is EngineKind.VLLM_SERVER and self.replicas.min == 0:
+            raise ValueError(f"{self.engine} has its model loaded all the time: replicas.min is 1 at least")
         return self
 
 
@@ -221,8 +227,9 @@ def read_model(document: ModelDocument, *, is_emulated: bool) -> ModelDeployment
         tool_parser=document.tool_parser,
         reasoning_parser=document.reasoning_parser,
         backend=own_backend(document.backend),
-        min_replicas=document.replicas.min if document.replicas.min > 1 else None,
+        min_replicas=document.replicas.min if document.replicas.min != 1 else None,
         max_replicas=document.replicas.max,
+        idle_s=document.replicas.idle_seconds,
         parallel=None if document.parallelism is None else document.parallelism.parallel,
         pools=document.pools,
         prefill_workers=None if document.roles is None else document.roles.prefill,

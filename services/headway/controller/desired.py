@@ -62,7 +62,7 @@ class DesiredPlan:
         try:
             if self._profile_import is not None:
                 await self._profile_import.run()
-            plan = await self._planner.make(models, workers, limits=self._limits)
+            plan = await self._fitting(models, workers, current=None, asleep=frozenset())
             await self.certify(plan)
         except HeadwayError as error:
             log.warning("no plan yet: %s", error)
@@ -73,11 +73,22 @@ class DesiredPlan:
         self.fault = None
 
     async def propose(self, models: Sequence[ModelDeployment], workers: Sequence[PlanWorker]) -> ServingPlan:
-        """A plan that keeps as much of the desired one as it can, without desiring it.
+        """A plan that keeps as much of the desired one as it can, without desiring it. Models that sleep go on
+        sleeping, unless they have been changed.
 
         HeadwayError of the planner where there is none.
         """
-        return await self._planner.make(models, workers, limits=self._limits, current=self.plan)
+        asleep = frozenset[str]() if self.plan is None else self.plan.asleep
+        unchanged = {model.name for model in models if self.plan is not None and self.plan.model(model.name) == model}
+        return await self._fitting(models, workers, current=self.plan, asleep=asleep & unchanged)
+
+    async def propose_awake(self, names: frozenset[str], workers: Sequence[PlanWorker]) -> ServingPlan:
+        """The desired plan with models awake that sleep in it, without desiring it.
+
+        HeadwayError of the planner where there is none.
+        """
+        assert self.plan is not None, "nothing sleeps without a plan"
+        return await self._made(self.plan.models, workers, current=self.plan, asleep=self.plan.asleep - names)
 
     async def certify(self, plan: ServingPlan) -> None:
         """InvalidArgumentError with what is wrong with a plan."""
@@ -93,7 +104,7 @@ class DesiredPlan:
         stored = await self._store.get(plan.plan_id) if plan.plan_id else None
         if plan.plan_id and stored in (None, plan):
             return plan
-        return replace(plan, plan_id=plan_id_at(time.time(), nonce=uuid.uuid4().hex[:6]))
+        return replace(plan, plan_id=_new_id(time.time()))
 
     async def set(self, plan: ServingPlan, *, replaces: str | None = None) -> None:
         """Desires a certified plan; FailedPreconditionError where another one was desired meanwhile.
@@ -122,7 +133,47 @@ class DesiredPlan:
         """
         placement = await self._placements.get(plan.placement_id) if plan.placement_id else None
         if placement is None:
-            return await self._planner.make(plan.models, plan.workers, limits=self._limits, current=plan)
+            return await self._made(plan.models, plan.workers, current=plan, asleep=plan.asleep)
         return await self._planner.assign_workers(
             placement, plan.models, plan.workers, limits=self._limits, current=plan
         )
+
+    async def _fitting(
+        self,
+        models: Sequence[ModelDeployment],
+        workers: Sequence[PlanWorker],
+        *,
+        current: ServingPlan | None,
+        asleep: frozenset[str],
+    ) -> ServingPlan:
+        """A plan for models; where there is no room for all of them, those that may sleep do so from the beginning."""
+        try:
+            return await self._made(models, workers, current=current, asleep=asleep)
+        except HeadwayError as error:
+            served = set() if current is None else {each.model for each in current.assignments}
+            deferred = {model.name for model in models if model.may_sleep and model.name not in served} - asleep
+            if error.code in (ErrorCode.UNAVAILABLE, ErrorCode.DEADLINE_EXCEEDED) or not deferred:
+                raise
+        return await self._made(models, workers, current=current, asleep=asleep | deferred)
+
+    async def _made(
+        self,
+        models: Sequence[ModelDeployment],
+        workers: Sequence[PlanWorker],
+        *,
+        current: ServingPlan | None,
+        asleep: frozenset[str],
+    ) -> ServingPlan:
+        """A plan for models of which some sleep: the planner hears of the others only."""
+        awake = [model for model in models if model.name not in asleep]
+        if awake:
+            plan = await self._planner.make(awake, workers, limits=self._limits, current=current)
+            return replace(plan, models=tuple(models))
+        now_s = time.time()
+        return ServingPlan(
+            plan_id=_new_id(now_s), created_at_s=now_s, models=tuple(models), workers=tuple(workers), assignments=()
+        )
+
+
+def _new_id(now_s: float) -> str:
+    return plan_id_at(now_s, nonce=uuid.uuid4().hex[:6])

@@ -132,10 +132,31 @@ class ControllerService:
         self._check_workers(plan)
         needed = reconcile(load_orders_of(plan), serving=self.serving(), memory_bytes=self._pool.memory_bytes())
         if not dry_run:
-            await self._desired.set(plan, replaces=replaces)
-            self._deployment = replace(self._deployment, models=plan.models, placement_id=plan.placement_id)
-            await self._deployments.put(self._deployment)
+            await self._desire(plan, replaces=replaces)
         return needed
+
+    async def revise(self, plan: ServingPlan, *, replaces: str) -> None:
+        """Desires a plan that has other models loaded on the workers of the desired one. Those of them that are away
+        are expected back.
+
+        Raises:
+            InvalidArgumentError: the plan is not valid.
+            FailedPreconditionError: another plan was applied meanwhile.
+        """
+        plan = await self._desired.named(plan)
+        await self._desired.certify(plan)
+        await self._desire(plan, replaces=replaces)
+
+    async def propose_awake(self, *names: str) -> ServingPlan:
+        """A plan for the models that are loaded now, and for some that sleep, on all workers of the desired plan and
+        those that have come since.
+
+        HeadwayError of the planner where there is none.
+        """
+        plan = await self.plan("")
+        present = {worker.worker_id: worker for worker in self.present_workers()}
+        away = (each for each in plan.workers if each.worker_id not in present and each.worker_id not in self._retired)
+        return await self._desired.propose_awake(frozenset(names), [*present.values(), *away])
 
     async def propose(self, models: Sequence[ModelDeployment]) -> ServingPlan:
         """A plan for models on the workers that there are, which keeps as much of the desired one as it can.
@@ -152,13 +173,16 @@ class ControllerService:
     def retired(self) -> frozenset[str]:
         return self._retired
 
-    async def plan_on(self, workers: Sequence[PlanWorker]) -> ServingPlan:
+    async def plan_on(self, workers: Sequence[PlanWorker], *, awake: frozenset[str] = frozenset()) -> ServingPlan:
         """A plan for what is desired on other workers, which need not be there.
+
+        Args:
+            awake: models that sleep now and are to be loaded.
 
         HeadwayError of the planner where there is none.
         """
-        plan = await self.plan("")
-        return await self._desired.propose(plan.models, workers)
+        await self.plan("")  # NotFoundError where nothing is desired yet
+        return await self._desired.propose_awake(awake, workers)
 
     @property
     def desired_plan(self) -> ServingPlan | None:
@@ -202,6 +226,7 @@ class ControllerService:
             processes=(self._own_status(), *processes),
             workers=tuple(worker_status(worker) for _, worker in sorted(self._pool.workers.items())),
             plan_id="" if plan is None else plan.plan_id,
+            asleep=() if plan is None else tuple(sorted(plan.asleep)),
             ready=readiness.ready and not self._stopping,
             waiting_for=readiness.waiting_for,
             progress=readiness.progress,
@@ -224,6 +249,11 @@ class ControllerService:
         """Leaves everything running, for the next controller."""
         self._stopping = True
         await self._pool.close()
+
+    async def _desire(self, plan: ServingPlan, *, replaces: str | None) -> None:
+        await self._desired.set(plan, replaces=replaces)
+        self._deployment = replace(self._deployment, models=plan.models, placement_id=plan.placement_id)
+        await self._deployments.put(self._deployment)
 
     async def _step(self) -> None:
         await self._pool.observe(self._peers.members("worker"))

@@ -4,6 +4,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import aclosing
 
 from headway.controller.api_keys import ApiKeys
+from headway.controller.idle_models import IdleModels
 from headway.controller.placements import Placements
 from headway.controller.replanning_loop import ReplanningLoop
 from headway.controller.service import ControllerService
@@ -27,12 +28,14 @@ class ControllerServicer(controller_pb2_grpc.ControllerServiceServicer):
         *,
         placements: Placements,
         replanning: ReplanningLoop,
+        idle_models: IdleModels,
         api_keys: ApiKeys,
         on_shutdown: Callable[[], Awaitable[None]],
     ) -> None:
         self._service = service
         self._placements = placements
         self._replanning = replanning
+        self._idle_models = idle_models
         self._api_keys = api_keys
         self._on_shutdown = on_shutdown
 
@@ -92,6 +95,11 @@ class ControllerServicer(controller_pb2_grpc.ControllerServiceServicer):
         return controller_pb2.GetPlanResponse(
             plan=to_pb(plan, planner_pb2.ServingPlan), plan_ids=await self._service.plan_ids()
         )
+
+    async def WakeModel(
+        self, request: controller_pb2.WakeModelRequest, context: Context
+    ) -> controller_pb2.WakeModelResponse:
+        return controller_pb2.WakeModelResponse(plan_id=await self._idle_models.wake(request.model))
 
     async def GetStatus(
         self, request: controller_pb2.GetStatusRequest, context: Context

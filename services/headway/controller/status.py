@@ -52,6 +52,8 @@ class Readiness:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StackStatus:
+    """The stack as it is; `asleep` are models that are loaded when they are asked for."""
+
     processes: tuple[ProcessStatus, ...]
     workers: tuple[WorkerStatus, ...]
     plan_id: str
@@ -61,6 +63,7 @@ class StackStatus:
     answer_overhead_s: float
     queue_policy: QueuePolicy
     faults: tuple[str, ...] = ()
+    asleep: tuple[str, ...] = ()
 
 
 def assess_readiness(

@@ -12,13 +12,17 @@ def waiting_for(served_models: ServedModels, peers: Peers) -> list[str]:
     if not peers.members("router"):
         missing.append("the router")
     loaded = _loaded(peers)
-    missing += [f"a worker that has '{name}' loaded" for name in served_models.worker_models if name not in loaded]
+    asleep = served_models.plan.asleep  # they are loaded when they are asked for
+    missing += [
+        f"a worker that has '{name}' loaded" for name in served_models.worker_models if name not in {*loaded, *asleep}
+    ]
     return missing
 
 
 def can_answer(served_models: ServedModels, peers: Peers) -> bool:
     """Whether requests for some model come to an answer."""
-    return bool(peers.members("router")) and not _loaded(peers).isdisjoint(served_models.worker_models)
+    asleep = served_models.plan.asleep if served_models.plan is not None else frozenset()
+    return bool(peers.members("router")) and not (_loaded(peers) | asleep).isdisjoint(served_models.worker_models)
 
 
 def _loaded(peers: Peers) -> set[str]:

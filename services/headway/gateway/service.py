@@ -26,6 +26,7 @@ from headway.gateway.served_models import ServedModels
 from headway.gateway.slots import BodyMemory, Slots, TenantPlaces
 from headway.gateway.tenants import Tenants, read_tenants
 from headway.gateway.threads import Threads
+from headway.gateway.waker import Waker
 from headway.observe.logging import request_id_var
 from headway.observe.tracing import Tracing
 from headway.rpc.credentials import OPERATOR
@@ -83,6 +84,21 @@ class GatewayService:
         self.strict_fields = config.strict_fields
         self._peers = peers
         self._inferrer = inferrer
+        self._waker = Waker(peers)
+
+    async def awake(self, name: str) -> ServedModel:
+        """A model to send a request to. One that sleeps is woken first: how long its sequences may be is known then.
+
+        Raises:
+            NotFoundError: there is no such model.
+            UnavailableError: no model is served yet, or there is no room for one that sleeps.
+        """
+        model = await self.served_models.get(name)
+        if model.num_replicas:
+            return model
+        await self._waker.wake(model.worker_model)
+        await self.served_models.follower.catch_up()
+        return await self.served_models.get(name)
 
     def check_options(self, model: ServedModel, options: Options, *, num_prompts: int) -> None:
         """Checks a request's options before any prompt is tokenised; InvalidArgumentError names the field at fault."""

@@ -69,7 +69,7 @@ class InferenceServicer(inference_pb2_grpc.InferenceServiceServicer):
     async def Infer(self, request: inference_pb2.InferRequest, context: Context) -> inference_pb2.InferResponse:
         with self._receiving(request, context, name="Infer") as arrival:
             check_num_inputs(len(request.inputs), field="inputs")
-            model = inferring(await self._service.served_models.get(request.model))
+            model = inferring(await self._service.awake(request.model))
             dimensions = request.dimensions if request.HasField("dimensions") else None
             if dimensions is not None:
                 check_dimensions(dimensions, width=embedding(model).spec.hidden_size)
@@ -181,7 +181,7 @@ class InferenceServicer(inference_pb2_grpc.InferenceServiceServicer):
             return None
 
     async def _job(self, request: inference_pb2.GenerateRequest, arrival: Arrival) -> Job:
-        model = generating(await self._service.served_models.get(request.model))
+        model = generating(await self._service.awake(request.model))
         defaults = model.sampling_defaults
         if request.WhichOneof("prompt") != "chat":
             defaults = replace(defaults, max_tokens=DEFAULT_COMPLETION_TOKENS)

@@ -240,6 +240,12 @@ SHARDING_DECISIONS = Counter(
 PROCESS_RESTARTS = Counter("headway:process_restarts", "Processes that the controller restarted.", ["name"])
 PROCESSES_READY = Gauge("headway:processes_ready", "Processes that are up, by kind.", ["kind"])
 PLANS_MADE = Counter("headway:plans_made", "Plans made, by outcome.", ["outcome"])
+MODEL_ASLEEP = Gauge(
+    "headway:model_asleep", "Whether a model is unloaded because nobody asks for it: 1 or 0.", ["model_name"]
+)
+MODEL_WAKES = Counter(
+    "headway:model_wakes", "Times that a sleeping model was asked for: planned, or refused.", ["model_name", "outcome"]
+)
 PROFILE_STEPS = Counter("headway:profile_steps", "Engine steps timed.", ["worker_id"])
 
 # Every process.

@@ -25,6 +25,8 @@ class RouterConfig(ProcessConfig):
     """How long a request waits for a place."""
     absent_timeout_s: float = Field(default=0.5, ge=0)
     """How long a new request waits for a model that no worker serves just now, or has reported yet."""
+    wake_timeout_s: float = Field(default=300.0, ge=0)
+    """How long a request waits for a model that was unloaded, because nobody asked for it, and is loaded again."""
     resume_timeout_s: float = Field(default=30.0, ge=0)
     """How long a stream whose worker died waits for another."""
     prefix_timeout_s: float = Field(default=0.02, gt=0)

@@ -123,14 +123,17 @@ class Dispatcher:
         ]
         if not candidates:
             return Shortage.NO_GROUP
-        admitted = admit(request, candidates, waited_s=now_s - queued.arrived_s)
+        # What a model takes to wake is no reason to refuse those that it was woken for.
+        counted_from_s = max(queued.arrived_s, self.fleet.awake_since_s(request.model))
+        admitted = admit(request, candidates, waited_s=now_s - counted_from_s)
         roomy = [each for each in admitted if request.resumed or _may_take(each, request)]
         if not roomy:
             return Shortage.NO_ROOM
         best = choose(request, roomy, policy=self._policy)
         reason = explain(request, best, num_candidates=len(candidates))
         is_only = sum(1 for _ in self.fleet.serving(request.model)) == 1
-        is_free = not request.slo and not self.lease_table.num_bound(best.place(request.model))
+        may_be_gone = self.fleet.may_sleep(request.model)  # by the next request
+        is_free = not (request.slo or may_be_gone or self.lease_table.num_bound(best.place(request.model)))
         is_sole_replica = is_only and is_free and best.num_places >= 2 * request.num_sequences
         slack_s = self._spare_s(request) - (now_s - queued.arrived_s)
         return self._lease(queued, best, reason=reason, is_sole_replica=is_sole_replica, slack_s=slack_s, now_s=now_s)

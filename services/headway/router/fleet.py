@@ -18,6 +18,7 @@ class Replica:
     """A model on a group.
 
     Attributes:
+        loaded_at_s: when the leader first told of it.
         report: the leader's latest on this model; None while no stream to it lives.
         drift: of its steps from the plan; None where the plan does not know them.
         lateness: of tokens, beyond what the steps predict.
@@ -29,6 +30,7 @@ class Replica:
 
     group: "Group"
     model: str
+    loaded_at_s: float = 0.0
     report: LoadReport | None = None
     drift: StepDrift | None = None
     lateness: Lateness = field(default_factory=Lateness)
@@ -131,7 +133,9 @@ class Group:
         for model in self.replicas.keys() - by_model.keys():
             del self.replicas[model]
         for model, report in by_model.items():
-            self.replicas.setdefault(model, Replica(group=self, model=model)).update(report, now_s=now_s)
+            if model not in self.replicas:
+                self.replicas[model] = Replica(group=self, model=model, loaded_at_s=now_s)
+            self.replicas[model].update(report, now_s=now_s)
 
     def disconnect(self) -> None:
         """Its stream broke: no candidate until it reports again."""
@@ -146,6 +150,7 @@ class Fleet:
     def __init__(self) -> None:
         self._groups: dict[str, Group] = {}
         self._plan: ServingPlan | None = None
+        self._awake_since_s: dict[str, float] = {}
 
     @property
     def groups(self) -> list[Group]:
@@ -169,6 +174,15 @@ class Fleet:
     def has_ended(self, model: str) -> bool:
         """Whether the plan is one without a model, which nobody serves any more."""
         return self._plan is not None and not self.knows(model)
+
+    def may_sleep(self, model: str) -> bool:
+        """Whether a model is unloaded while nobody asks for it."""
+        deployment = self._plan.model(model) if self._plan else None
+        return deployment is not None and deployment.may_sleep
+
+    def awake_since_s(self, model: str) -> float:
+        """Since when a model that may sleep has had a group; 0 where nobody could have waited for that."""
+        return self._awake_since_s.get(model, 0.0) if self.may_sleep(model) else 0.0
 
     def slo(self, model: str) -> Slo:
         """The default objective of a model's requests."""
@@ -197,6 +211,9 @@ class Fleet:
     def update(self, group: Group, reports: Sequence[LoadReport], *, now_s: float) -> None:
         """Takes in the load reports of a group's leader."""
         known = group.replicas.keys() & {report.model for report in reports}
+        if newcomers := {report.model for report in reports} - known:
+            there = {replica.model for replica in self._replicas()}
+            self._awake_since_s |= dict.fromkeys(newcomers - there, now_s)
         group.update(reports, now_s=now_s)
         if known != group.replicas.keys():
             self._assign(group)

@@ -15,7 +15,7 @@ class QueuedRequest:
         cached_blocks: leading blocks of its prompt that workers hold, by worker id.
         arrived_s: at the gateway, by the router's clock.
         failed_at_s: it was on a worker that failed it no earlier than this; an excluded worker whose stream began
-            later is a new process, and counts again.
+            later is a new process, and counts again, as one does that has loaded the model since.
         rank: its place among those that wait for the model.
     """
 

@@ -2,6 +2,7 @@
 
 import asyncio
 import time
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from contextlib import aclosing, contextmanager
 from dataclasses import replace
@@ -24,13 +25,14 @@ from headway.router.queue import WaitingQueue
 from headway.router.queued_request import QueuedRequest
 from headway.router.request import RoutingRequest
 from headway.router.traffic import TrafficRecord
-from headway.router.view import FleetView, GroupLoad
+from headway.router.view import FleetView, GroupLoad, ModelArrivals
 from headway.rpc.peers import Peers
 from headway.store.membership import Member
 from headway.store.plan_follower import PlanFollower
 from headway.store.plans import PlanStore
 
 _RETRY_S = 1.0
+_WAKE_RETRY_S = 10.0
 
 
 class RouterService:
@@ -65,6 +67,8 @@ class RouterService:
         self.attainment = attainment
         self.traffic = traffic
         self._config = config
+        self._instance_id = instance_id
+        self._num_arrived: Counter[str] = Counter()
         self._queue = WaitingQueue(self.dispatcher.fair_share)
         self._workers = LoadReportClient(peers)
         self._prefixes = PrefixClient(peers, timeout_s=config.prefix_timeout_s)
@@ -80,6 +84,7 @@ class RouterService:
         if not self.dispatcher.fleet.knows(request.model):
             await self.follower.catch_up()
             self._require_known(request.model)
+        self._num_arrived[request.model] += 1
         request = replace(request, slo=request.slo.over(self.dispatcher.fleet.slo(request.model)))
         with self.traffic.arriving(request):
             return await self._route(request)
@@ -161,6 +166,11 @@ class RouterService:
             attainments=self.attainment.totals,
             num_in_flight=self.dispatcher.lease_table.num_in_flight,
             num_queued=self._queue.num_queued,
+            arrivals=tuple(
+                ModelArrivals(model=model, num_waiting=self._queue.num_waiting(model), num_arrived=num_arrived)
+                for model, num_arrived in self._num_arrived.items()
+            ),
+            run_id=self._instance_id,
         )
 
     async def _find_place(self, queued: QueuedRequest, *, asked_s: float) -> Lease:
@@ -242,6 +252,8 @@ class RouterService:
     def _patience_s(self, queued: QueuedRequest) -> float:
         """Returns how many seconds the request may wait, for a worker or for room."""
         request = queued.request
+        if not self.dispatcher.has_group(queued) and self.dispatcher.fleet.may_sleep(request.model):
+            return self._config.wake_timeout_s
         if request.resumed:
             return self._config.resume_timeout_s
         if not self.dispatcher.has_group(queued):
@@ -251,6 +263,12 @@ class RouterService:
 
     def _no_place(self, queued: QueuedRequest) -> UnavailableError | ResourceExhaustedError:
         request, waited_s = queued.request, time.monotonic() - queued.arrived_s
+        if not self.dispatcher.has_group(queued) and self.dispatcher.fleet.may_sleep(request.model):
+            return UnavailableError(
+                f"The model '{request.model}' is being loaded, and was not there within {waited_s:.0f} s.",
+                hint="It had been unloaded, because nobody asked for it. Try again in a moment.",
+                retry_after_s=_WAKE_RETRY_S,
+            )
         if not self.dispatcher.has_group(queued):
             return UnavailableError(
                 f"No worker serves the model '{request.model}' just now.",

@@ -55,7 +55,7 @@ class Survey:
             self._candidate(replica, report, queued)
             for replica, report in self._fleet.serving(request.model)
             if replica.group.worker_id not in request.excluded_worker_ids
-            or replica.group.connected_at_s > queued.failed_at_s
+            or max(replica.group.connected_at_s, replica.loaded_at_s) > queued.failed_at_s
         ]
         candidates = by_role(request, serving, policy=self._policy)
         if not queued.cached_blocks:

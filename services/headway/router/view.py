@@ -36,10 +36,26 @@ class GroupLoad:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ModelArrivals:
+    """What is asked of a model.
+
+    Attributes:
+        num_waiting: requests that have no place yet.
+        num_arrived: requests since the router started, also those that were refused.
+    """
+
+    model: str
+    num_waiting: int
+    num_arrived: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class FleetView:
-    """A snapshot of all groups, and of how requests fare."""
+    """A snapshot of all groups, and of how requests fare. `run_id` is of the process that counted the arrivals."""
 
     groups: tuple[GroupLoad, ...]
     attainments: tuple[ModelAttainment, ...]
     num_in_flight: int
     num_queued: int
+    arrivals: tuple[ModelArrivals, ...] = ()
+    run_id: str = ""

@@ -117,6 +117,27 @@ class Host:
         self.member = replace(self.member, **changes)
         await self._hold_lease(self.membership.enter)
 
+    @asynccontextmanager
+    async def standing_by(self) -> AsyncIterator[None]:
+        """Answers probes meanwhile, and is ready: a process that waits to take another one's place is well. It has no
+        lease, so nobody calls it."""
+        server, servicer = grpc.aio.server(), health.aio.HealthServicer()
+        health_pb2_grpc.add_HealthServicer_to_server(servicer, server)
+        for name in ("", READINESS):
+            await servicer.set(name, health_pb2.HealthCheckResponse.SERVING)
+        self._bind(server)
+        await server.start()
+        lives = self._probe(lambda: True)
+        metrics_server = serve_metrics(
+            self.config.bind_host, self.config.metrics_port, probes={"/live": lives, "/ready": lives}
+        )
+        try:
+            yield
+        finally:
+            await asyncio.to_thread(metrics_server.shutdown)
+            metrics_server.server_close()
+            await server.stop(None)
+
     async def serve(
         self, *, on_stop: Callable[[], Awaitable[None]] | None = None, is_ready_at_once: bool = True
     ) -> None:
@@ -126,7 +147,7 @@ class Host:
         Args:
             is_ready_at_once: False for one that calls `show_ready` once it is.
         """
-        port = self._bind()
+        port = self._bind(self.server)
         self._add_health_and_reflection()
         await self.server.start()
         probes = {"/live": self._probe(lambda: True), "/ready": self._probe(lambda: self._is_ready)}
@@ -149,12 +170,12 @@ class Host:
         await self._withdraw()
         await self.server.stop(_STOP_GRACE_S)
 
-    def _bind(self) -> int:
+    def _bind(self, server: grpc.aio.Server) -> int:
         address = f"{self.config.bind_host}:{self.config.port}"
         try:
             if self._credentials is not None:
-                return self.server.add_secure_port(address, self._credentials)
-            return self.server.add_insecure_port(address)
+                return server.add_secure_port(address, self._credentials)
+            return server.add_insecure_port(address)
         except RuntimeError as error:
             raise SystemExit(
                 f"{self.kind}: cannot listen on {address}: {error}. Choose another --port, for a stack with "

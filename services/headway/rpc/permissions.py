@@ -28,7 +28,7 @@ _CALLERS: dict[str, dict[str, tuple[str, ...]]] = {
         "Drain": ("controller", "cell"),
     },
     "CellService": {"EndRun": ("controller",)},
-    "RouterService": {"Dispatch": ("gateway",), "GetFleet": ("gateway",)},
+    "RouterService": {"Dispatch": ("gateway",), "GetFleet": ("gateway", "controller")},
     "KvCacheService": {
         "LookupPrefix": ("router",),
         **dict.fromkeys(("GetCapacity", "GetUsage", "DescribeRequest", "MoveRequest"), ()),
@@ -49,7 +49,7 @@ _CALLERS: dict[str, dict[str, tuple[str, ...]]] = {
         "ForgetProfiles": (),
     },
     "ControllerService": {
-        "GetStatus": ("gateway",),
+        **dict.fromkeys(("GetStatus", "WakeModel"), ("gateway",)),
         **dict.fromkeys(("ApplyPlan", "ProposePlacement", "GetPlacement", "GetPlan"), ()),
         **dict.fromkeys(("Replace", "SetReplacement", "GetReplacement"), ()),
         **dict.fromkeys(("CreateApiKey", "ListApiKeys", "RevokeApiKey", "Shutdown"), ()),

@@ -66,7 +66,7 @@ class Service:
     def retire(self, worker_ids: frozenset[str]) -> None:
         self.retired = worker_ids
 
-    async def plan_on(self, workers: Sequence[PlanWorker]) -> ServingPlan:
+    async def plan_on(self, workers: Sequence[PlanWorker], *, awake: frozenset[str] = frozenset()) -> ServingPlan:
         if self.is_tight:
             raise FailedPreconditionError("no room", hint="Add a cell.")
         return self.plan_like(workers)

@@ -28,6 +28,7 @@ def told(
     plan: ServingPlan | None,
     *served_by: str,
     fault: HeadwayError | None = None,
+    refusal: HeadwayError | None = None,
     proposal: Proposal | None = None,
     waiting_for: str = "",
     previous: dict[str, Any] | None = None,
@@ -41,6 +42,7 @@ def told(
         plan_id="plan-0",
         orders=model_orders(plan).get(RESOURCE.model, frozenset()),
         fault=fault,
+        refusal=refusal,
         proposal=proposal,
         serving=serving,
         waiting_for=waiting_for,
@@ -82,6 +84,19 @@ def test_a_change_that_cannot_be_planned_leaves_it_serving_and_tells_why(plan: S
         "It needs 90 GB; a worker has 80. Give it two.",
     )
     assert "earlier state is served" in degraded["message"]
+
+
+def test_one_that_sleeps_is_ready_unless_there_was_no_room_to_wake_it(plan: ServingPlan) -> None:
+    others = tuple(each for each in plan.assignments if each.model != "chat")
+    models = (replace(plan.models[0], min_replicas=0), *plan.models[1:])
+    sleeping = replace(plan, models=models, assignments=others)
+    assert so(told(sleeping)) == ["Planned", "Ready"]
+    assert {each["reason"] for each in told(sleeping)["conditions"]} == {"Asleep"}
+    assert told(sleeping)["groups"] == "0/0"
+    status = told(sleeping, refusal=FailedPreconditionError("There is no room.", hint="Add workers."))
+    assert so(status) == ["Planned"]
+    assert status["conditions"][2]["reason"] == "CannotBePlanned"
+    assert so(told(sleeping, waiting_for="router")) == ["Planned"]
 
 
 def test_a_conditions_time_is_that_of_its_last_change(plan: ServingPlan) -> None:

@@ -12,11 +12,10 @@ from headway.controller.kubernetes.demand import (
     DemandWindow,
     Knowledge,
     ModelDemand,
-    ModelSample,
-    RouterView,
     capacities,
 )
 from headway.controller.kubernetes.scaling import ScalingDecision, ScalingPolicy, decide
+from headway.controller.router_view import ModelSample, RouterView
 from headway.core.plan.serving import ServingPlan
 from headway.core.slo import Slo
 from headway.v1 import router_pb2
@@ -168,13 +167,20 @@ def test_the_routers_view_is_read() -> None:
             router_pb2.GroupLoad(model="", worker_id="d", state="unreachable"),
         ],
         attainments=[router_pb2.ModelAttainment(model="chat", num_met=5, num_missed=2, num_rejected=1)],
-        num_queued=2,
+        num_queued=3,
+        arrivals=[
+            router_pb2.ModelArrivals(model="chat", num_waiting=2, num_arrived=9),
+            router_pb2.ModelArrivals(model="asleep", num_waiting=1, num_arrived=1),
+        ],
+        run_id="first",
     )
     view = view_of(fleet)
     assert view.models == {
-        "chat": ModelSample(num_met=5, num_judged=8, num_present=11),
+        "chat": ModelSample(num_met=5, num_judged=8, num_present=11, num_arrived=9),
         "code": ModelSample(num_present=1),
+        "asleep": ModelSample(num_present=1, num_arrived=1),
     }
+    assert view.run_id == "first"
     assert view.reporting == {("chat", "a"), ("chat", "b"), ("code", "c")}
 
 

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from headway.controller.kubernetes.cell_pod import CellTemplate, cell_pod
-from headway.controller.kubernetes.demand import ModelSample, RouterView
 from headway.controller.kubernetes.pool_resource import PoolResource
 from headway.controller.kubernetes.pool_scaler import PoolScaler
 from headway.controller.kubernetes.worker_pools import WorkerPools
+from headway.controller.router_view import ModelSample, RouterView
 from headway.core.cluster import PlanWorker
 from headway.core.errors import FailedPreconditionError, InvalidArgumentError, UnavailableError
 from headway.core.load_order import LoadOrder
@@ -46,10 +46,10 @@ class Cluster:
         self.service.workers = []
         self.now_s = 0.0
         self.view = RouterView(models={}, reporting=frozenset())
-        self.scaler = PoolScaler(service=self.service, view=self._look, clock=lambda: self.now_s)
-        self.now_s = 0.0
-        self.view = RouterView(models={}, reporting=frozenset())
-        self.scaler = PoolScaler(service=self.service, view=self._look, clock=lambda: self.now_s)
+        self.refused: set[str] = set()
+        self.scaler = PoolScaler(
+            service=self.service, view=self._look, refusals=lambda: self.refused, clock=lambda: self.now_s
+        )
         self.pools = WorkerPools(
             self.api,  # type: ignore[arg-type]
             service=self.service,
@@ -147,6 +147,26 @@ async def scaled(cluster: Cluster, make_plan: Callable[..., ServingPlan]) -> Clu
     await cluster.settle()
     await cluster.pass_time(65)
     return cluster
+
+
+async def test_a_scaled_pool_grows_for_a_model_that_sleeps_and_found_no_room(scaled: Cluster) -> None:
+    assert scaled.model_plan is not None
+    [chat] = scaled.model_plan.models
+    rare = replace(chat, name="rare", min_replicas=0)
+    scaled.model_plan = replace(scaled.model_plan, models=(chat, rare))
+
+    def with_rare(workers: Sequence[PlanWorker]) -> ServingPlan:
+        plan = scaled._plan([worker.worker_id for worker in workers])
+        *others, last = plan.assignments
+        return replace(plan, assignments=(*others, replace(last, model="rare")))
+
+    scaled.service.plan_like = with_rare
+    await scaled.settle()
+    await scaled.pass_time(65)
+    assert scaled.cells == ["v100-0"], "nobody asks for it"
+    scaled.refused = {"rare"}
+    await scaled.pass_time(65)
+    assert scaled.cells == ["v100-0", "v100-1"]
 
 
 async def test_a_scaled_pool_grows_with_what_is_asked_and_shrinks_when_it_is_over(scaled: Cluster) -> None:

@@ -8,25 +8,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
+from headway.controller.router_view import ModelSample
 from headway.core.plan.serving import Assignment, ModelDeployment, ServingPlan
 
 _STALE_AFTER_S = 15.0
 _CONTEXT_TOKENS = 512  # of a running sequence, as predictions have it
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ModelSample:
-    """One model at one moment.
-
-    Attributes:
-        num_met, num_judged: requests with an SLO since counting began: those that met it, and all. Refused ones are
-            among the latter.
-        num_present: requests that run or wait now.
-    """
-
-    num_met: int = 0
-    num_judged: int = 0
-    num_present: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,22 +21,6 @@ class DemandSample:
 
     at_s: float
     models: Mapping[str, ModelSample]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RouterView:
-    """What the router knows.
-
-    Attributes:
-        reporting: models and leaders of the groups that report to it.
-    """
-
-    models: Mapping[str, ModelSample]
-    reporting: frozenset[tuple[str, str]]
-
-    def has_all_of(self, plan: ServingPlan) -> bool:
-        """Whether all of a plan's groups report: what some are asked for is not known otherwise."""
-        return self.reporting >= {(each.model, each.worker_id) for each in plan.assignments}
 
 
 class Knowledge(StrEnum):

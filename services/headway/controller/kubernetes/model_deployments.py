@@ -38,6 +38,7 @@ class ModelDeployments:
         num_workers: how many there should be.
         volume: that models are on.
         is_emulated: whether models need no weights.
+        refusals: why sleeping models could not be woken when they were asked for, by name.
         patience_s: how long workers that are missing are waited for before others have to do.
     """
 
@@ -49,6 +50,7 @@ class ModelDeployments:
         num_workers: Callable[[], int],
         volume: ModelVolume,
         is_emulated: bool,
+        refusals: Callable[[], Mapping[str, HeadwayError]] = dict,
         patience_s: float = _PATIENCE_S,
     ) -> None:
         self.watch = ResourceWatch(api, MODEL_DEPLOYMENT)
@@ -57,6 +59,7 @@ class ModelDeployments:
         self._num_workers = num_workers
         self._volume = volume
         self._is_emulated = is_emulated
+        self._refusals = refusals
         self._patience_s = patience_s
         self._complete_s = time.monotonic()  # when all workers were there last
         self._planned_for: object = None
@@ -210,6 +213,7 @@ class ModelDeployments:
             plan_id=plan_id,
             orders=orders,
             fault=self._faults.get(resource.name),
+            refusal=self._refusals().get(resource.model),
             proposal=self._proposals.waiting.get(resource.name),
             serving=self._service.serving(),
             waiting_for=", ".join(self._service.missing(_NEEDED_FOR_ANSWERS)),

@@ -81,8 +81,9 @@ class ModelResource:
             NotFoundError: the checkpoint's directory, or a file in it, is missing.
         """
         fields = {_snake(name): value for name, value in self.spec.items() if name not in _OF_THE_RESOURCE}
-        if "slo" in fields:
-            fields["slo"] = {_snake(name): value for name, value in fields["slo"].items()}
+        for name in ("slo", "replicas"):
+            if name in fields:
+                fields[name] = {_snake(field): value for field, value in fields[name].items()}
         if "uri" in self.spec:
             fields["path"] = volume.path_of(self.spec["uri"])
         try:

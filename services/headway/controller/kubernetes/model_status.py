@@ -12,6 +12,7 @@ from headway.core.load_order import LoadOrder
 from headway.core.plan.serving import Assignment, ServingPlan
 
 AWAITS_APPROVAL = "AwaitsApproval"
+_ASLEEP = "Asleep"
 
 _REASONS = {
     ErrorCode.INVALID_ARGUMENT: "Invalid",
@@ -46,6 +47,7 @@ def status_of(
     plan_id: str,
     orders: Collection[LoadOrder],
     fault: HeadwayError | None,
+    refusal: HeadwayError | None,
     proposal: Proposal | None,
     serving: Mapping[str, Collection[LoadOrder]],
     waiting_for: str,
@@ -59,6 +61,7 @@ def status_of(
         plan_id: of the plan that gave the model its groups, which the desired one leaves as they are.
         orders: what these groups are to load of it.
         fault: why the resource as it is now is not planned for; None where it is, or is about to be.
+        refusal: why its model, which sleeps, could not be woken when it was asked for.
         proposal: the plan for the resource as it is now, where that waits for approval.
         serving: what each worker serves.
         waiting_for: of the processes of the stack, those that answers need and that are not there; empty for none.
@@ -67,13 +70,16 @@ def status_of(
     """
     assignments = [] if plan is None else [each for each in plan.assignments if each.model == resource.model]
     served = sum(is_served(order, serving) for order in orders)
-    conditions = _conditions(
-        fault,
-        awaited="" if proposal is None else message_of(resource, proposal),
-        num_groups=len(assignments),
-        num_served=served,
-        waiting_for=waiting_for,
-    )
+    if fault is None and proposal is None and plan is not None and resource.model in plan.asleep:
+        conditions = _conditions_asleep(refusal, waiting_for=waiting_for)
+    else:
+        conditions = _conditions(
+            fault,
+            awaited="" if proposal is None else message_of(resource, proposal),
+            num_groups=len(assignments),
+            num_served=served,
+            waiting_for=waiting_for,
+        )
     status: dict[str, Any] = {
         "observedGeneration": resource.generation,
         "groups": f"{served}/{len(assignments)}",
@@ -116,6 +122,19 @@ def _conditions(
     else:
         degraded = Condition(type="Degraded", is_so=False, reason="AsPlanned" if num_served else "NotServing")
     return planned, loaded, ready, degraded
+
+
+def _conditions_asleep(refusal: HeadwayError | None, *, waiting_for: str) -> tuple[Condition, ...]:
+    """Of a model that nobody asks for: requests are answered, once it is loaded for them."""
+    planned = Condition(type="Planned", is_so=True, reason=_ASLEEP, message="nobody asks for it; no group has it")
+    loaded = Condition(type="Loaded", is_so=False, reason=_ASLEEP, message="the next request has it loaded")
+    if refusal is not None:
+        ready = Condition(type="Ready", is_so=False, reason=reason_of(refusal), message=str(refusal))
+    elif waiting_for:
+        ready = Condition(type="Ready", is_so=False, reason="NotServing", message=f"waiting for {waiting_for}")
+    else:
+        ready = Condition(type="Ready", is_so=True, reason=_ASLEEP, message="the next request has it loaded")
+    return planned, loaded, ready, Condition(type="Degraded", is_so=False, reason=_ASLEEP)
 
 
 def _predicted(assignments: Sequence[Assignment]) -> dict[str, int]:

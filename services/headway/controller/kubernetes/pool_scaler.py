@@ -3,12 +3,14 @@
 import asyncio
 import logging
 import time
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from dataclasses import replace
 
-from headway.controller.kubernetes.demand import DemandSample, DemandWindow, RouterView, capacities
+from headway.controller.kubernetes.demand import DemandSample, DemandWindow, capacities
 from headway.controller.kubernetes.planned import Planned
 from headway.controller.kubernetes.pool_resource import PoolResource
 from headway.controller.kubernetes.scaling import ScalingDecision, ScalingPolicy, decide
+from headway.controller.router_view import ModelSample, RouterView
 from headway.core.cluster import PlanWorker
 from headway.core.errors import ErrorCode, HeadwayError
 
@@ -25,6 +27,7 @@ class PoolScaler:
 
     Args:
         view: asks the router.
+        refusals: models that sleep and were asked for in vain, by name.
         clock: tells seconds that do not jump.
     """
 
@@ -33,16 +36,18 @@ class PoolScaler:
         *,
         service: Planned,
         view: Callable[[], Awaitable[RouterView]],
+        refusals: Callable[[], Collection[str]] = tuple,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._service = service
         self._view = view
+        self._refusals = refusals
         self._clock = clock
         self._windows: dict[str, tuple[ScalingPolicy, DemandWindow]] = {}  # by uid, as all that follows
         self._wanted: dict[str, int] = {}
         self._changed_s: dict[str, float] = {}
         self._decisions: dict[str, ScalingDecision] = {}
-        self._foreseen: dict[tuple[str, str, int], Mapping[str, int] | None] = {}  # by plan too
+        self._foreseen: dict[tuple[str, str, int, frozenset[str]], Mapping[str, int] | None] = {}  # by plan too
 
     async def watch_forever(self) -> None:
         """Looks every few seconds. What could not be seen is missing, and makes what is known stale."""
@@ -58,7 +63,10 @@ class PoolScaler:
         view = await self._view()
         if plan is None or not view.has_all_of(plan):
             return
-        sample = DemandSample(at_s=self._clock(), models=view.models)
+        models = {**view.models}
+        for name in self._refusals():  # nobody who was refused waits at the router
+            models[name] = replace(models.get(name, ModelSample()), num_present=1)
+        sample = DemandSample(at_s=self._clock(), models=models)
         for _, window in self._windows.values():
             window.add(sample)
 
@@ -110,17 +118,20 @@ class PoolScaler:
         plan = self._service.desired_plan
         if plan is None or num == num_now:
             return None if plan is None else capacities(plan)
-        key = (plan.plan_id, uid, num)
+        awake = plan.asleep.intersection(self._refusals())
+        key = (plan.plan_id, uid, num, awake)
         if key not in self._foreseen:
             self._foreseen = {other: room for other, room in self._foreseen.items() if other[0] == plan.plan_id}
-            self._foreseen[key] = await self._plan_with(workers_with(num))
+            self._foreseen[key] = await self._plan_with(workers_with(num), awake=awake)
         return self._foreseen[key]
 
-    async def _plan_with(self, workers: Sequence[PlanWorker] | None) -> Mapping[str, int] | None:
+    async def _plan_with(
+        self, workers: Sequence[PlanWorker] | None, *, awake: frozenset[str]
+    ) -> Mapping[str, int] | None:
         if not workers:
             return None
         try:
-            return capacities(await self._service.plan_on(workers))
+            return capacities(await self._service.plan_on(workers, awake=awake))
         except HeadwayError as error:
             if error.code in (ErrorCode.UNAVAILABLE, ErrorCode.DEADLINE_EXCEEDED):
                 raise

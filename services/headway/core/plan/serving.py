@@ -15,6 +15,8 @@ from headway.core.model import ModelSpec
 from headway.core.parallel_config import SINGLE, ParallelConfig
 from headway.core.slo import Slo
 
+DEFAULT_IDLE_S = 900.0
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelDeployment:
@@ -35,7 +37,8 @@ class ModelDeployment:
         backend: what runs an encoder's layers, by name or the fastest; empty for Headway's own kernels.
         tool_parser, reasoning_parser: how its tool calls and its reasoning are read; empty as its chat template shows.
         min_replicas, max_replicas: how many groups serve it where the planner chooses; None for one at least, and for
-            as many as there are. An applied placement says so itself.
+            as many as there are. An applied placement says so itself. With 0 it is unloaded while nobody asks for it.
+        idle_s: for how long nobody has asked for it when it is unloaded; None for `DEFAULT_IDLE_S`.
         parallel: of each of its groups; None where the stack's limits or the planner say so. Models for which it
             differs share no worker.
         pools: whose workers may serve it; empty for all.
@@ -57,6 +60,7 @@ class ModelDeployment:
     reasoning_parser: str = ""
     min_replicas: int | None = None
     max_replicas: int | None = None
+    idle_s: float | None = None
     parallel: ParallelConfig | None = None
     pools: tuple[str, ...] = ()
     prefill_workers: int | None = None
@@ -66,6 +70,11 @@ class ModelDeployment:
     def has_roles(self) -> bool:
         """Whether its prompts are computed by other workers than those that go on with them."""
         return self.prefill_workers is not None or self.decode_workers is not None
+
+    @property
+    def may_sleep(self) -> bool:
+        """Whether it may be unloaded while nobody asks for it."""
+        return self.min_replicas == 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -292,6 +301,11 @@ class ServingPlan:
         """The emulated devices of the plan's workers, as '16 x V100-16'; '' where there are none."""
         names = Counter(worker.hardware.name for worker in self.workers if worker.hardware.is_emulated)
         return ", ".join(f"{count} x {name}" for name, count in names.items())
+
+    @property
+    def asleep(self) -> frozenset[str]:
+        """The models that no group is to have, until they are asked for."""
+        return frozenset(model.name for model in self.models) - {each.model for each in self.assignments}
 
     def model(self, name: str) -> ModelDeployment | None:
         return next((model for model in self.models if model.name == name), None)

@@ -88,7 +88,7 @@ class GenerationHandler(RequestHandler[R]):
 async def prepare_completion(
     service: GatewayService, request: CompletionRequest, arrival: Arrival
 ) -> tuple[Job, Format]:
-    model = generating(await service.served_models.get(request.model))
+    model = generating(await service.awake(request.model))
     options = request.options(model.sampling_defaults)
     service.check_options(model, options, num_prompts=len(request.prompt))
     prompts = await service.prompt_tokenizer.prompts(model, request.prompt, field="prompt")
@@ -113,7 +113,7 @@ async def _converse(
     service: GatewayService, request: ChatRequest | ResponseRequest, arrival: Arrival
 ) -> tuple[Job, Callable[[], AnswerParser] | None]:
     """The job of a conversation, and what makes a parser for each answer; None where they are words alone."""
-    model = generating(await service.served_models.get(request.model))
+    model = generating(await service.awake(request.model))
     options, toolbox = request.options(model.sampling_defaults), request.toolbox
     service.check_options(model, options, num_prompts=1)
     messages = await service.threads.run(request.chat_messages, is_long=request.num_messages > _MAX_INLINE)

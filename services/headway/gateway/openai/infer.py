@@ -48,7 +48,7 @@ class InferHandler(RequestHandler[R]):
 
 async def embed(service: GatewayService, request: EmbeddingRequest, arrival: Arrival) -> Document:
     """Embeds the inputs and answers in the OpenAI API's shape."""
-    model = embedding(await service.served_models.get(request.model))
+    model = embedding(await service.awake(request.model))
     check_dimensions(request.dimensions, width=model.spec.hidden_size)
     answer = await service.infer(
         model, request.inputs, field="input", truncate_to=request.truncate_prompt_tokens, arrival=arrival
@@ -65,7 +65,7 @@ async def embed(service: GatewayService, request: EmbeddingRequest, arrival: Arr
 
 async def classify(service: GatewayService, request: ClassifyRequest, arrival: Arrival) -> Document:
     """Classifies the inputs and answers in vLLM's shape: the best label of each input, and the score of every label."""
-    model = classifying(await service.served_models.get(request.model))
+    model = classifying(await service.awake(request.model))
     answer = await service.infer(
         model, request.inputs, field="input", truncate_to=request.truncate_prompt_tokens, arrival=arrival
     )
@@ -87,7 +87,7 @@ async def rerank(service: GatewayService, request: RerankRequest, arrival: Arriv
     """Ranks documents by their relevance to a query, the best first, and answers in the shape that Jina and Cohere
     share.
     """
-    model = reranking(await service.served_models.get(request.model))
+    model = reranking(await service.awake(request.model))
     num_documents = len(request.documents)
     if request.top_n is not None and request.top_n < 1:
         raise InvalidArgumentError(f"top_n is {request.top_n}; it must be at least 1.", field="top_n")

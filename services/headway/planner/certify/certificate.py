@@ -56,7 +56,8 @@ def _coverage_violations(plan: ServingPlan) -> Iterator[str]:
     served = Counter(assignment.model for assignment in plan.assignments)
     for model in plan.models:
         if model.name not in served:
-            yield f"No worker serves model '{model.name}'."
+            if not model.may_sleep:
+                yield f"No worker serves model '{model.name}'."
         elif not plan.placement_id:  # which says itself how many there are
             yield from _replica_violations(model, served[model.name])
             yield from role_count_violations(plan, model)

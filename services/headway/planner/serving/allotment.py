@@ -78,7 +78,7 @@ class Allotment:
         """Workers without which it cannot be: models may share a group, unless they say how many they are to have."""
         if self.limits.is_disaggregated:
             return (self.limits.prefill_workers or 0) + (self.limits.decode_workers or 0)
-        says_so = any(model.min_replicas is not None for model in self.models)
+        says_so = any(model.min_replicas for model in self.models)
         return self.group_size * (sum(model.min_replicas or 1 for model in self.models) if says_so else 1)
 
     @property
