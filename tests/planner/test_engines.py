@@ -10,6 +10,7 @@ from headway.core.engine_kind import EngineKind
 from headway.core.engine_server import ServerFacts
 from headway.core.errors import FailedPreconditionError
 from headway.core.held_memory import RUNTIME_BYTES
+from headway.core.model import ModelFamily
 from headway.core.plan.serving import EngineLimits, ModelDeployment
 from headway.planner.certify.certificate import find_violations
 
@@ -69,6 +70,19 @@ def test_the_two_processes_of_vllm_count(plan_for: Any, make_model: Any, make_wo
     small = make_worker("worker-0", memory_bytes=2 * 1024**3)
     with pytest.raises(FailedPreconditionError, match="memory"):
         plan_for([on_vllm(make_model("own"))], [with_vllm(small)])
+
+
+def test_weights_count_as_their_files_and_a_latent_cache_as_it_is(
+    plan_for: Any, make_model: Any, make_spec: Any, make_worker: Any
+) -> None:
+    spec = make_spec(family=ModelFamily.OTHER, latent_dim=576, stored_bytes=123_456_789, dtype="bfloat16")
+    made = plan_for([on_vllm(replace(make_model("other"), spec=spec))], [with_vllm(make_worker("worker-0"))])
+    (assignment,) = made.assignments
+    assert assignment.weight_bytes == 123_456_789
+    assert assignment.kv_cache_bytes == assignment.num_blocks * 32 * spec.num_layers * 576 * 2
+    assert find_violations(made) == []
+    lighter = replace(assignment, weight_bytes=123_456_788)
+    assert any("weight_bytes" in each for each in find_violations(replace(made, assignments=(lighter,))))
 
 
 def served(worker: PlanWorker, model: str, **facts: Any) -> PlanWorker:

@@ -215,7 +215,7 @@ def _kv_bytes_per_token(spec: ModelSpec, mates: Sequence[ModelShard]) -> int:
     """Bytes of keys and values of a token on one of these cache shards: where they share the weights of heads, each has
     all of those."""
     num_kv_heads = len({head for shard in mates for head in shard.kv_heads})
-    return 2 * len(mates[0].layers) * num_kv_heads * spec.head_dim * spec.dtype_bytes
+    return len(mates[0].layers) * spec.kv_width(num_kv_heads) * spec.dtype_bytes
 
 
 def shortest_len(model: ModelDeployment) -> int:
