@@ -3,7 +3,6 @@
 import json
 import os
 import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TypeAlias
@@ -11,6 +10,7 @@ from typing import TypeAlias
 import pytest
 
 from tests.client.scripted import ScriptedService, serving
+from tests.command import run_headway
 
 Run: TypeAlias = Callable[..., "subprocess.CompletedProcess[str]"]
 
@@ -57,14 +57,6 @@ def headway(tmp_path: Path) -> Run:
     environment |= {"XDG_STATE_HOME": str(tmp_path / "state"), "COLUMNS": "120"}
 
     def run(*arguments: str, stdin: str = "", timeout_s: float = 60) -> "subprocess.CompletedProcess[str]":
-        return subprocess.run(
-            [sys.executable, "-m", "headway.cli", *arguments],
-            input=stdin,
-            env=environment,
-            capture_output=True,
-            text=True,
-            timeout=timeout_s,
-            check=False,
-        )
+        return run_headway(*arguments, environment=environment, stdin=stdin, timeout_s=timeout_s)
 
     return run

@@ -2,13 +2,12 @@
 
 import json
 import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from tests.cli.conftest import Run
+from tests.command import run_headway
 
 
 def test_the_catalogue_is_listed_with_its_sources(headway: Run) -> None:
@@ -70,6 +69,6 @@ def test_faults_are_told_in_a_sentence_with_a_hint(headway: Run, arguments: tupl
 )
 def test_shells_complete_names_of_the_catalogue(words: str, at: int, expected: set[str]) -> None:
     asked = {"_HEADWAY_COMPLETE": "complete_bash", "COMP_WORDS": f"headway {words}", "COMP_CWORD": str(at)}
-    command = [sys.executable, "-m", "headway.cli"]
-    result = subprocess.run(command, env=os.environ | asked, capture_output=True, text=True, timeout=60, check=True)
+    result = run_headway(environment=os.environ | asked)
+    assert result.returncode == 0, result.stderr
     assert set(result.stdout.split()) == expected

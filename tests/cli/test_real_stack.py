@@ -20,6 +20,7 @@ from headway.client import Client
 from headway.client.stack import find_stack, read_stack
 from tests.adapters import make_adapter
 from tests.checkpoints import make_checkpoint
+from tests.command import run_headway
 from tests.profiler.exchange import STAGES
 
 pytestmark = pytest.mark.timeout(300)
@@ -29,15 +30,8 @@ _MODEL = "tiny"
 
 
 def run(*arguments: str, state_dir: Path, stdin: str = "") -> "subprocess.CompletedProcess[str]":
-    return subprocess.run(
-        [sys.executable, "-m", "headway.cli", *arguments, "--state-dir", str(state_dir)],
-        input=stdin,
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-        env={**os.environ, "COLUMNS": "160"},
-    )
+    environment = os.environ | {"COLUMNS": "160"}
+    return run_headway(*arguments, "--state-dir", str(state_dir), environment=environment, stdin=stdin, timeout_s=120)
 
 
 def processes_of(state_dir: Path) -> list[psutil.Process]:
@@ -191,6 +185,7 @@ def test_down_ends_what_a_killed_supervisor_left(checkpoint: Path, tmp_path: Pat
     assert "lost its supervisor" in refused.stderr
     assert run("down", state_dir=tmp_path).returncode == 0
     assert processes_of(tmp_path) == []
+    assert run("down", state_dir=tmp_path).returncode == 1
 
 
 def test_a_checkpoint_that_does_not_load_is_told_and_leaves_nothing(checkpoint: Path, tmp_path: Path) -> None:
@@ -204,10 +199,3 @@ def test_a_checkpoint_that_does_not_load_is_told_and_leaves_nothing(checkpoint: 
     assert "error:" in result.stderr
     assert processes_of(directory) == []
     assert read_stack(directory) is None
-
-
-def test_down_ends_everything(checkpoint: Path, tmp_path: Path) -> None:
-    assert run("up", "--model", str(checkpoint), "--port", "0", "--detach", state_dir=tmp_path).returncode == 0
-    assert run("down", state_dir=tmp_path).returncode == 0
-    assert processes_of(tmp_path) == []
-    assert run("down", state_dir=tmp_path).returncode == 1

@@ -2,8 +2,6 @@
 
 import os
 import socket
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -17,6 +15,7 @@ from headway.core.errors import InvalidArgumentError
 from headway.core.model import ModelFamily, ModelSpec
 from headway.core.plan.serving import EngineLimits, ModelDeployment
 from tests.cli.conftest import Run
+from tests.command import run_headway
 from tests.integration.emulation import write_model
 
 
@@ -32,9 +31,7 @@ def test_files_of_tls_that_cannot_be_used_are_named(tmp_path: Path) -> None:
     given = {"HEADWAY_TLS_CA": f"{tmp_path}/ca.pem"}
     both = given | {f"HEADWAY_TLS_{name}": f"{tmp_path}/{name}.pem" for name in ("CERT", "KEY")}
     for variables, fault in ((given, "HEADWAY_TLS_CERT is not set"), (both, f"{tmp_path}/ca.pem cannot be read")):
-        command = [sys.executable, "-m", "headway.cli", *arguments]
-        environment = os.environ | {"COLUMNS": "200"} | variables
-        result = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60, check=False)
+        result = run_headway(*arguments, environment=os.environ | {"COLUMNS": "200"} | variables)
         assert result.returncode == 1
         assert fault in result.stderr
 

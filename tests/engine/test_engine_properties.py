@@ -185,13 +185,13 @@ class Episode:
             assert received == expected[len(request.output_token_ids) :][: len(received)]
 
 
-@pytest.mark.parametrize(
-    "in_flight",
-    [{"num_micro_batches": 1}, {"num_micro_batches": 2}, {"num_micro_batches": 3}, {"num_micro_batches": 4}, AHEAD],
-    ids=["1", "2", "3", "4", "ahead"],
+@settings(derandomize=True, deadline=None, max_examples=400)
+@given(
+    in_flight=st.sampled_from([*({"num_micro_batches": number} for number in range(1, 5)), AHEAD]),
+    limits=LIMITS,
+    num_tenants=st.sampled_from([1, 1, 2, 3]),
+    actions=st.lists(ACTIONS, min_size=12, max_size=40),
 )
-@settings(derandomize=True, deadline=None, max_examples=200)
-@given(limits=LIMITS, num_tenants=st.sampled_from([1, 1, 2, 3]), actions=st.lists(ACTIONS, min_size=12, max_size=40))
 def test_everything_ends_right_and_in_order(
     make_bench: MakeBench,
     make_group: MakeGroup,

@@ -8,6 +8,9 @@ import pytest
 from tests.checkpoints import make_checkpoint
 from tests.integration.stack import RunningStack
 
+OPTIONS = ("--max-model-len", "1024", "--no-profile")
+"""Of stacks whose predictions may be estimates; those of test_parallel.py and tests/cli/test_real_stack.py measure."""
+
 
 @pytest.fixture(scope="session")
 def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
@@ -18,7 +21,7 @@ def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def stack(tmp_path_factory: pytest.TempPathFactory, checkpoint: Path) -> Iterator[RunningStack]:
     """One model on one worker."""
-    running = RunningStack(tmp_path_factory.mktemp("stack"), {"tiny": checkpoint}, "--max-model-len", "1024").start()
+    running = RunningStack(tmp_path_factory.mktemp("stack"), {"tiny": checkpoint}, *OPTIONS).start()
     yield running
     running.stop()
 
@@ -26,8 +29,6 @@ def stack(tmp_path_factory: pytest.TempPathFactory, checkpoint: Path) -> Iterato
 @pytest.fixture(scope="module")
 def pair(tmp_path_factory: pytest.TempPathFactory, checkpoint: Path) -> Iterator[RunningStack]:
     """One model on two workers."""
-    running = RunningStack(
-        tmp_path_factory.mktemp("pair"), {"tiny": checkpoint}, "--workers", "2", "--max-model-len", "1024"
-    ).start()
+    running = RunningStack(tmp_path_factory.mktemp("pair"), {"tiny": checkpoint}, "--workers", "2", *OPTIONS).start()
     yield running
     running.stop()

@@ -5,7 +5,6 @@ import os
 import re
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -19,6 +18,7 @@ from headway.cli.running import cluster_status
 from headway.client.stack import Stack, read_stack
 from headway.client.token import find_token
 from headway.core.codec import to_document
+from tests.command import run_headway
 
 _UP_TIMEOUT_S = 90
 
@@ -49,9 +49,8 @@ class RunningStack:
 
     def headway(self, *arguments: str, timeout_s: float = 60) -> subprocess.CompletedProcess[str]:
         """Runs the `headway` command on this stack."""
-        command = [sys.executable, "-m", "headway.cli", *arguments, "--state-dir", str(self.state_dir)]
         environment = os.environ | {"COLUMNS": "200", "NO_COLOR": "1"}
-        return subprocess.run(command, capture_output=True, text=True, timeout=timeout_s, check=False, env=environment)
+        return run_headway(*arguments, "--state-dir", str(self.state_dir), environment=environment, timeout_s=timeout_s)
 
     @property
     def stack(self) -> Stack:
@@ -139,14 +138,18 @@ def _is_alive(process: psutil.Process) -> bool:
         return False
 
 
-def wait_for(condition: Callable[[], bool], *, timeout_s: float = 60, every_s: float = 0.05) -> None:
-    """Returns when `condition` holds; connection faults count as not yet."""
-    deadline = time.monotonic() + timeout_s
-    while time.monotonic() < deadline:
+def wait_for(condition: Callable[[], bool], *, timeout_s: float = 60, every_s: float = 0.0) -> None:
+    """Returns when `condition` holds; connection faults count as not yet.
+
+    Args:
+        every_s: seconds between two looks; 0 for more and more of them. To look takes time from what is waited for.
+    """
+    start_s = time.monotonic()
+    while (waited_s := time.monotonic() - start_s) < timeout_s:
         try:
             if condition():
                 return
         except httpx.TransportError:
             pass
-        time.sleep(every_s)
+        time.sleep(every_s or min(max(0.02, waited_s / 5), 0.25))
     raise AssertionError(f"nothing after {timeout_s} s: {condition}")

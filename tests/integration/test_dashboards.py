@@ -16,6 +16,7 @@ from deploy.grafana.dashboards import DASHBOARDS
 from deploy.grafana.panel import Panel
 from headway.cli.ports import take_port
 from headway.observe import metrics
+from tests.integration.conftest import OPTIONS
 from tests.integration.stack import RunningStack, wait_for
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -32,7 +33,7 @@ def prometheus(tmp_path_factory: pytest.TempPathFactory, checkpoint: Path) -> It
     """The address of a Prometheus with the shipped rules, that has scraped a stack which answers requests."""
     if PROMETHEUS is None:
         pytest.skip("there is no Prometheus on PATH nor under build/ (`make test` fetches Debian's package)")
-    stack = RunningStack(tmp_path_factory.mktemp("stack"), {"tiny": checkpoint}, "--max-model-len", "1024").start()
+    stack = RunningStack(tmp_path_factory.mktemp("stack"), {"tiny": checkpoint}, *OPTIONS).start()
     directory = tmp_path_factory.mktemp("prometheus")
     address = f"127.0.0.1:{take_port('127.0.0.1', 0, option='--port')}"
     config = (ROOT / "deploy/prometheus/prometheus.yml").read_text().replace("http://127.0.0.1:8000", stack.url)

@@ -13,6 +13,7 @@ import openai
 import psutil
 import pytest
 
+from tests.integration.conftest import OPTIONS
 from tests.integration.faults import LONG, check, is_ready, stopped, stream, wait_until_renewed, worker_pids
 from tests.integration.stack import RunningStack, wait_for
 
@@ -52,7 +53,7 @@ def cores_of(pid: int) -> set[int]:
 @pytest.fixture(scope="module")
 def expected(tmp_path_factory: pytest.TempPathFactory, checkpoint: Path) -> dict[str, list[str]]:
     """What one worker answers."""
-    alone = RunningStack(tmp_path_factory.mktemp("alone"), {"tiny": checkpoint}, "--max-model-len", "1024").start()
+    alone = RunningStack(tmp_path_factory.mktemp("alone"), {"tiny": checkpoint}, *OPTIONS).start()
     try:
         return answers(alone)
     finally:

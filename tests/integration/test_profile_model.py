@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from redis import Redis
 
+from tests.command import run_headway
 from tests.integration.stack import RunningStack, wait_for
 
 _MODEL = ("widening:net", "--train", "--json")
@@ -40,10 +41,10 @@ def test_a_killed_worker_and_a_killed_profiler_cost_only_what_was_running(stack:
     with subprocess.Popen(
         [*command, "--share", "1"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd=here
     ) as measuring:
-        wait_for(lambda: _num_measured(stack) >= 3, timeout_s=120)
+        wait_for(lambda: _num_measured(stack) >= 3, timeout_s=120, every_s=0.05)
         stack.kill("worker-0")
         before = _num_measured(stack)
-        wait_for(lambda: _num_measured(stack) >= before + 3, timeout_s=120)
+        wait_for(lambda: _num_measured(stack) >= before + 3, timeout_s=120, every_s=0.05)
         stack.kill("profiler")
         output, complaints = measuring.communicate(timeout=150)
         assert measuring.returncode == 0, complaints.decode()
@@ -55,15 +56,17 @@ def test_a_killed_worker_and_a_killed_profiler_cost_only_what_was_running(stack:
     assert again["operators"] == first["operators"]
 
 
-def test_without_a_stack_it_measures_on_a_worker_of_its_own(tmp_path: Path) -> None:
+def test_without_a_stack_it_measures_on_a_worker_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "mine.py").write_text(
         "import torch\n\ndef net(batch):\n    return torch.nn.Linear(64, 64), (torch.empty(batch, 64),)\n\n"
         "class Picky(torch.nn.Module):\n    def forward(self, x):\n        return x if x.sum().item() else -x\n"
     )
 
+    monkeypatch.chdir(tmp_path)
+
     def headway(*arguments: str) -> "subprocess.CompletedProcess[str]":
-        command = [sys.executable, "-m", "headway.cli", "profile", *arguments, "--state-dir", str(tmp_path / "state")]
-        return subprocess.run(command, capture_output=True, text=True, timeout=120, check=False, cwd=tmp_path)
+        state = ("--state-dir", str(tmp_path / "state"))
+        return run_headway("profile", *arguments, *state, environment=os.environ, timeout_s=120)
 
     first = headway("model", "mine:net", "--batch", "8", "--json")
     assert first.returncode == 0, first.stderr

@@ -7,6 +7,7 @@ from pathlib import Path
 import httpx
 import pytest
 
+from tests.integration.conftest import OPTIONS
 from tests.integration.stack import RunningStack, wait_for
 
 pytestmark = pytest.mark.timeout(180)
@@ -17,7 +18,7 @@ NUM_PATIENT = 40
 @pytest.fixture(scope="module")
 def stack(tmp_path_factory: pytest.TempPathFactory, checkpoint: Path) -> Iterator[RunningStack]:
     """One worker, whose batches hold two sequences: the router sends it all of them at once."""
-    options = ("--max-model-len", "1024", "--max-num-seqs", "2", "--queue-policy", "priority")
+    options = (*OPTIONS, "--max-num-seqs", "2", "--queue-policy", "priority")
     running = RunningStack(tmp_path_factory.mktemp("priority"), {"tiny": checkpoint}, *options).start()
     yield running
     running.stop()

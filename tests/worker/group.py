@@ -1,8 +1,8 @@
 """Real worker processes, and what a controller does with them to make a group."""
 
 import asyncio
-import subprocess
-import sys
+import os
+import signal
 import time
 import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
@@ -13,6 +13,9 @@ from typing import TypeVar
 
 import grpc
 
+from headway.controller.launchers.forkserver.forkserver import Forkserver
+from headway.controller.launchers.forkserver.order import Order
+from headway.controller.process import module_command
 from headway.core.errors import HeadwayError
 from headway.rpc.status import error_from_rpc
 from headway.store.membership import Member, Membership
@@ -30,14 +33,22 @@ class WorkerProcess:
     """A `headway.worker` that serves, and a stub to it."""
 
     name: str
-    process: "subprocess.Popen[bytes]"
+    pid: int
+    server: Forkserver
     stub: "worker_pb2_grpc.WorkerServiceAsyncStub"
     membership: Membership
 
     async def wait(self, timeout_s: float) -> int:
         """The exit status; fails where the process still lives."""
-        await until(lambda: asyncio.to_thread(self.process.poll), lambda status: status is not None, timeout_s)
-        return int(self.process.returncode)
+        ended = await until(lambda: asyncio.to_thread(self._status), lambda status: status is not None, timeout_s)
+        assert ended is not None
+        return ended
+
+    def send_signal(self, number: signal.Signals) -> None:
+        os.kill(self.pid, number)
+
+    def _status(self) -> int | None:
+        return self.server.exit_status(self.pid)
 
     async def lease(self) -> Member | None:
         members = await self.membership.members("worker")
@@ -48,43 +59,48 @@ class WorkerProcess:
 
 
 class WorkerProcesses:
-    """Started when they are first asked for, and again when they have died."""
+    """Forked as a controller's are, when they are first asked for, and again when they have died."""
 
     def __init__(self, *, redis_url: str, directory: Path) -> None:
         self._redis_url = redis_url
         self.namespace = f"test-{uuid.uuid4().hex[:12]}"
         self._directory = directory
-        self._processes: dict[str, subprocess.Popen[bytes]] = {}
+        self._server = Forkserver({})
+        self._pids: dict[str, int] = {}
 
     @asynccontextmanager
     async def alive(self, *names: str) -> AsyncIterator[list[WorkerProcess]]:
         """Those of these names, once they serve."""
         for name in names:
-            if name not in self._processes or self._processes[name].poll() is not None:
-                self._processes[name] = self._launch(name)
+            if name not in self._pids or self._server.exit_status(self._pids[name]) is not None:
+                self._pids[name] = await asyncio.to_thread(self._server.fork, self._order(name))
         database = Database.connect(self._redis_url, namespace=self.namespace)
         membership = Membership(database)
         async with AsyncExitStack() as stack:
             stack.push_async_callback(database.close)
             workers = []
             for name in names:
-                process = self._processes[name]
-                endpoint = await _endpoint(membership, pid=process.pid)
+                pid = self._pids[name]
+                endpoint = await _endpoint(membership, pid=pid)
                 channel = await stack.enter_async_context(grpc.aio.insecure_channel(endpoint))
-                workers.append(WorkerProcess(name, process, worker_pb2_grpc.WorkerServiceStub(channel), membership))
+                stub = worker_pb2_grpc.WorkerServiceStub(channel)
+                workers.append(WorkerProcess(name, pid, self._server, stub, membership))
             yield workers
 
     def kill(self) -> None:
         """Ends them all."""
-        for process in self._processes.values():
-            process.kill()
-            process.wait()
+        for pid in self._pids.values():
+            if self._server.exit_status(pid) is None:
+                os.kill(pid, signal.SIGKILL)
 
-    def _launch(self, name: str) -> "subprocess.Popen[bytes]":
-        command = [sys.executable, "-m", "headway.worker", "--member-id", name]
-        command += ["--redis-url", self._redis_url, "--namespace", self.namespace]
-        with (self._directory / f"{name}.log").open("ab") as output:
-            return subprocess.Popen(command, stdout=output, stderr=output)
+    def _order(self, name: str) -> Order:
+        flags = {"member_id": name, "redis_url": self._redis_url, "namespace": self.namespace}
+        return Order(
+            preload=("headway.worker.__main__", "headway.worker.computed_loading"),
+            command=module_command("worker", **flags),
+            environment=dict(os.environ),
+            log_path=str(self._directory / f"{name}.log"),
+        )
 
 
 async def _endpoint(membership: Membership, *, pid: int) -> str:

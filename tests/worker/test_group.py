@@ -146,7 +146,7 @@ async def test_a_killed_rank_ends_its_leaders_streams_as_unavailable(pair: Pair,
     await load_group(pair, order(tiny), order(tiny))
     outputs = asyncio.create_task(_endless(leader))
     await until(leader.describe, lambda told: told.num_steps > 3, 5)
-    follower.process.send_signal(signal.SIGKILL)
+    follower.send_signal(signal.SIGKILL)
     error = (await asyncio.wait_for(outputs, 2))[-1].error
     assert error.code == "unavailable"
     assert await leader.wait(3) == 1
@@ -158,18 +158,18 @@ async def test_a_stopped_rank_ends_its_leaders_streams_after_the_collective_time
     await load_group(pair, order(tiny), order(tiny))
     outputs = asyncio.create_task(_endless(leader))
     await until(leader.describe, lambda told: told.num_steps > 3, 5)
-    follower.process.send_signal(signal.SIGSTOP)
+    follower.send_signal(signal.SIGSTOP)
     error = (await asyncio.wait_for(outputs, COLLECTIVE_TIMEOUT_S + 2))[-1].error
     assert error.code == "unavailable"
     assert await leader.wait(3) == 1
-    follower.process.send_signal(signal.SIGKILL)
+    follower.send_signal(signal.SIGKILL)
     await follower.wait(3)
 
 
 async def test_a_killed_leader_takes_its_ranks_with_it(pair: Pair, tiny: Path) -> None:
     leader, follower = pair
     await load_group(pair, order(tiny), order(tiny))
-    leader.process.send_signal(signal.SIGKILL)
+    leader.send_signal(signal.SIGKILL)
     assert await follower.wait(3) == 1
     await leader.wait(3)
 
@@ -177,7 +177,7 @@ async def test_a_killed_leader_takes_its_ranks_with_it(pair: Pair, tiny: Path) -
 async def test_workers_that_are_told_to_end_do_so_in_order(pair: Pair, tiny: Path) -> None:
     await load_group(pair, order(tiny), order(tiny))
     for worker in pair:
-        worker.process.send_signal(signal.SIGTERM)
+        worker.send_signal(signal.SIGTERM)
     assert [await worker.wait(4) for worker in pair] == [0, 0]
 
 

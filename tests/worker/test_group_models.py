@@ -149,7 +149,7 @@ async def test_a_rank_that_dies_ends_the_streams_of_all_models_as_unavailable(
         asyncio.create_task(outputs_of(leader, submit(name, max_tokens=480, model=name))) for name in ("llama", "opt")
     ]
     await asyncio.sleep(0.1)
-    follower.process.send_signal(signal.SIGKILL)
+    follower.send_signal(signal.SIGKILL)
     for ended in await asyncio.gather(*streams, return_exceptions=True):
         codes = {error_of(ended).code} if isinstance(ended, Exception) else {each.error.code for each in ended}
         assert codes <= {"", "unavailable"}

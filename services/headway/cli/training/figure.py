@@ -67,9 +67,8 @@ def _draw_memory(axes: "Axes", plan: TrainingPlan) -> None:
         gib = np.array([getattr(stage.memory, f"{part}_bytes") / _GIB for stage in plan.stages])
         axes.bar(numbers, gib, bottom=bottom, label=part, color=color)
         bottom += gib
-    for number, stage in enumerate(plan.stages):
-        capacity = plan.cluster.groups[stage.group].memory_bytes / _GIB
-        axes.hlines(capacity, number - 0.45, number + 0.45, colors="black", linewidth=1)
+    capacities = [plan.cluster.groups[stage.group].memory_bytes / _GIB for stage in plan.stages]
+    axes.hlines(capacities, numbers - 0.45, numbers + 0.45, colors="black", linewidth=1)
     axes.set_xlabel("stage")
     axes.set_ylabel("memory of each device (GiB)")
     axes.set_xticks(numbers if len(numbers) <= _MOST_LABELS else numbers[:: len(numbers) // _MOST_LABELS + 1])
