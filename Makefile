@@ -392,8 +392,8 @@ bench-kernels: install cuda ## The CUDA kernels on the GPU at hand, beside their
 
 MINUTES ?= 10
 SECONDS ?= 60
-chaos: install ## What happens to a running stack, drawn by a SEED, for MINUTES=10: no request lost or wrong (ONLY=TEXT of names)
-	@$(PY) -m tests.chaos --minutes $(MINUTES) $(if $(SEED),--seed $(SEED)) $(if $(ONLY),--only '$(ONLY)')
+chaos: install ## What happens to a running stack, drawn by a SEED, for MINUTES=10: no request lost or wrong (ONLY=TEXT of names, all of them with ONCE=1)
+	@$(PY) -m tests.chaos --minutes $(MINUTES) $(if $(SEED),--seed $(SEED)) $(if $(ONLY),--only '$(ONLY)') $(if $(ONCE),--once)
 
 full-disk: install ## The disk of a running stack's state is full for SECONDS=60: nothing fails, and it tells so
 	@HEADWAY_FULL_DISK_S=$(SECONDS) $(PY) -m pytest -q -n 0 -rs tests/integration/test_full_disk.py
@@ -401,9 +401,10 @@ full-disk: install ## The disk of a running stack's state is full for SECONDS=60
 soak: install ## Everything at once on a real engine (MINUTES=10): no leak, no wrong answer
 	@$(PY) -m benchmarks.soak --minutes $(MINUTES)
 
-CASES ?= 10000
-fuzz: install ## Mutated requests, messages and files to what reads them (CASES=10000 of each): read, or refused with a reason
-	@HEADWAY_FUZZ_CASES=$(CASES) $(PY) -m pytest -q tests/fuzz
+fuzz: CASES ?= 1000000
+fuzz: install ## Requests, messages and files, guided by coverage (CASES=1000000), and calls of every service: read, or refused with a reason
+	@$(PY) -m tests.fuzz --cases $(CASES)
+	@HEADWAY_FUZZ_CASES=$(CASES) $(PY) -m pytest -q tests/fuzz/test_api.py tests/fuzz/test_services.py
 
 format: install ## Format the code
 	@$(VENV)/bin/ruff check --fix --quiet .

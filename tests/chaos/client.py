@@ -3,7 +3,9 @@
 import json
 import threading
 import time
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from itertools import count
 
 import httpx
@@ -25,6 +27,9 @@ class Crowd:
         self._url = f"{url}/v1/completions"
         self._headers = headers
         self._is_over = threading.Event()
+        self._turns = threading.Condition()
+        self._num_asking = 0
+        self._is_resting = False
         self._numbers = count()
         self._threads = [threading.Thread(target=self._ask) for _ in range(num_clients)]
 
@@ -38,6 +43,19 @@ class Crowd:
         for thread in self._threads:
             thread.join()
         return self.requests
+
+    @contextmanager
+    def resting(self) -> Iterator[None]:
+        """Nobody asks anything, once what runs has come to its end."""
+        with self._turns:
+            self._is_resting = True
+            self._turns.wait_for(lambda: self._num_asking == 0)
+        try:
+            yield
+        finally:
+            with self._turns:
+                self._is_resting = False
+                self._turns.notify_all()
 
     def ask(self, prompt: str) -> Asked:
         """One request, to whatever end it comes."""
@@ -78,7 +96,20 @@ class Crowd:
 
     def _ask(self) -> None:
         while not self._is_over.is_set():
-            asked = self.ask(f"the headway between two trains is {next(self._numbers) % NUM_PROMPTS}")
+            with self._turn():
+                asked = self.ask(f"the headway between two trains is {next(self._numbers) % NUM_PROMPTS}")
             self.requests.append(asked)
             if asked.outcome is not Outcome.COMPLETE:
                 self._is_over.wait(_PAUSE_S)
+
+    @contextmanager
+    def _turn(self) -> Iterator[None]:
+        with self._turns:
+            self._turns.wait_for(lambda: not self._is_resting)
+            self._num_asking += 1
+        try:
+            yield
+        finally:
+            with self._turns:
+                self._num_asking -= 1
+                self._turns.notify_all()

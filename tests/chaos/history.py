@@ -1,9 +1,11 @@
 """What clients have seen of a stack to which things happened, and whether it may have been so.
 
 Every request has one outcome. A whole answer is the right one, and a part of an answer its beginning. Requests fail
-only while something is down without which they cannot be answered, and only in the way that is told of that.
+only while something is down without which they cannot be answered, and only in the way that is told of that. A plan
+that was acknowledged stays applied until a later one is.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -47,6 +49,37 @@ class Fault:
     began_s: float
     ended_s: float
     harms: frozenset[Outcome] = frozenset()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Applied:
+    """A plan that somebody applied.
+
+    Attributes:
+        is_acknowledged: else the call failed, and it may have been applied or not.
+    """
+
+    plan_id: str
+    is_acknowledged: bool
+
+
+def lost_applies(applies: Sequence[Applied], plan_ids: Sequence[str]) -> list[str]:
+    """What must not have been of plans, in words.
+
+    Args:
+        applies: one after the other, by one client.
+        plan_ids: the history that the stack tells, the newest first.
+    """
+    found = [
+        f"{each.plan_id} was acknowledged and is lost"
+        for each in applies
+        if each.is_acknowledged and each.plan_id not in plan_ids
+    ]
+    known = [each.plan_id for each in applies if each.plan_id in plan_ids]
+    told = [plan_id for plan_id in reversed(plan_ids) if plan_id in set(known)]
+    if told != known:
+        found.append(f"plans were applied as {', '.join(known)}, and are told as {', '.join(told)}")
+    return found
 
 
 def violations(requests: list[Asked], faults: list[Fault], *, answers: dict[str, str]) -> list[str]:

@@ -18,8 +18,10 @@ from redis import Redis
 from headway.core.errors import HeadwayError
 from headway.observe.failpoint import VARIABLE
 from headway.observe.log_writers import find_log_writers
+from tests.chaos.applies import Applies
 from tests.chaos.client import Crowd
-from tests.chaos.history import Fault, Outcome, violations
+from tests.chaos.history import Fault, Outcome, lost_applies, violations
+from tests.chaos.network import cut_off
 from tests.integration.emulation import write_model
 from tests.integration.stack import RunningStack, wait_for
 
@@ -29,8 +31,12 @@ _WELL_TIMEOUT_S = 90.0
 _REACH_TIMEOUT_S = 90.0
 _HARMS = {"gateway": frozenset({Outcome.BROKEN}), "router": frozenset({Outcome.REFUSED})}
 _SERVICES = ("router", "kvcache", "planner", "profiler")
+_CALLED = (*_SERVICES, "worker-0", "controller")  # over the network, by processes of the stack
 _WATCHED = (*_SERVICES, "gateway-0", "gateway-1", "worker-0", "worker-1", "controller", "redis", "supervisor")
 STANDSTILLS_S = (5.0, 12.5, 20.0, 60.0)
+PARTITIONS_S = (5.0, 20.0)
+_IDLE_TIMEOUT_S = 30.0
+_NUM_PLANS = 50  # that are looked for: a stack tells of its last hundred, its own among them
 _APPENDED = ("appendonly.aof", "appendonlydir")  # up to Redis 6, and since
 
 
@@ -41,14 +47,15 @@ class Storm:
         failpoints: the directory that HEADWAY_FAILPOINTS names for the stack.
     """
 
-    def __init__(self, stack: RunningStack, failpoints: Path) -> None:
+    def __init__(self, stack: RunningStack, failpoints: Path, *, num_clients: int = _NUM_CLIENTS) -> None:
         self._stack = stack
         self._failpoints = failpoints
         key, key_id = self._make_key()
         self._keys = {key_id}
         self._revoked: set[str] = set()
         self.faults: list[Fault] = []
-        self.crowd = Crowd(stack.url, num_clients=_NUM_CLIENTS, headers={"authorization": f"Bearer {key}"})
+        self.crowd = Crowd(stack.url, num_clients=num_clients, headers={"authorization": f"Bearer {key}"})
+        self.applies = Applies(stack.state_dir)
 
     def happenings(self) -> dict[str, Callable[[], None]]:
         """What can happen, by name."""
@@ -57,6 +64,7 @@ class Storm:
         failpoints: dict[str, Callable[[], object]] = {
             "controller.launched": lambda: self._stack.kill("worker-1"),
             "controller.key-kept": lambda: self._stack.headway("key", "create"),
+            "controller.plan-kept": lambda: None,  # who applies plans sees to it
             "router.placed": lambda: None,  # the clients see to it
             "worker.computed": lambda: None,
             "worker.loaded": lambda: self._stack.kill("worker-0"),
@@ -84,22 +92,39 @@ class Storm:
             for seconds in STANDSTILLS_S
         }
 
+    def partitions(self) -> dict[str, Callable[[], None]]:
+        """The network to each process falls silent for each of these times, by name. Only in a network of one's own,
+        which `network.isolate` makes."""
+        return {
+            f"cut off {name} for {seconds:g} s": partial(self._cut_off, name, seconds)
+            for name in _CALLED
+            for seconds in PARTITIONS_S
+        }
+
     def run(self, names: list[str]) -> None:
         """Has these happen, each once all is well after the one before."""
-        happenings = self.happenings() | self.standstills()
+        happenings = self.happenings() | self.standstills() | self.partitions()
         for name in names:
             began_s = time.monotonic()
             happenings[name]()
             wait_for(self._is_well, timeout_s=_WELL_TIMEOUT_S, every_s=0.2)
-            kind = name.split()[1].partition(".")[0].partition("-")[0]
-            self.faults.append(
-                Fault(name=name, began_s=began_s, ended_s=time.monotonic(), harms=_HARMS.get(kind, frozenset()))
-            )
+            harms = next((harms for kind, harms in _HARMS.items() if f" {kind}" in name), frozenset())
+            self.faults.append(Fault(name=name, began_s=began_s, ended_s=time.monotonic(), harms=harms))
+
+    def idle_after_s(self) -> float:
+        """Seconds from when nobody asks anything any more until nothing is under way."""
+        with self.crowd.resting():
+            began_s = time.monotonic()
+            wait_for(lambda: self._num_under_way() == 0, timeout_s=_IDLE_TIMEOUT_S, every_s=0.1)
+            return time.monotonic() - began_s
 
     def violations(self) -> list[str]:
         """What must not have been; ends the clients."""
         requests = self.crowd.end()
+        self.applies.end()
+        wait_for(self._is_well, timeout_s=_WELL_TIMEOUT_S, every_s=0.2)
         found = violations(requests, self.faults, answers=self.crowd.answers())
+        found += lost_applies(self.applies.done[-_NUM_PLANS:], self.applies.plan_ids())
         if lost := self._keys - self._known_keys():
             found.append(f"keys that were acknowledged are lost: {', '.join(sorted(lost))}")
         if opened := self._revoked & self._known_keys(state="active"):
@@ -137,6 +162,17 @@ class Storm:
         time.sleep(seconds)
         with suppress(psutil.NoSuchProcess):
             stopped.resume()
+
+    def _cut_off(self, name: str, seconds: float) -> None:
+        with cut_off(int(self._stack.endpoint(name).rpartition(":")[2])):
+            time.sleep(seconds)
+
+    def _num_under_way(self) -> float:
+        """Leases, sequences, and requests at the gateways."""
+        fleet = self._stack.status()["fleet"]
+        num_sequences = sum(group["num_running"] + group["num_waiting"] for group in fleet["groups"])
+        num_requests = self._stack.metric("headway:gateway_in_flight_requests")
+        return float(fleet["num_in_flight"]) + num_sequences + num_requests
 
     def _pid(self, name: str) -> int:
         stack = self._stack.stack
@@ -226,7 +262,7 @@ def draw(seed: int, names: list[str], *, num: int) -> list[str]:
 
 
 @contextmanager
-def storming(directory: Path) -> Iterator[Storm]:
+def storming(directory: Path, *, num_clients: int = _NUM_CLIENTS) -> Iterator[Storm]:
     """A stack of its own, whose clients have begun."""
     failpoints = directory / "failpoints"
     failpoints.mkdir()
@@ -235,11 +271,13 @@ def storming(directory: Path) -> Iterator[Storm]:
     stack = RunningStack(directory / "state", {"tiny": write_model(directory / "model")}, *_OPTIONS)
     try:
         stack.start()
-        storm = Storm(stack, failpoints)
+        storm = Storm(stack, failpoints, num_clients=num_clients)
         storm.crowd.start()
+        storm.applies.start()
         try:
             yield storm
         finally:
+            storm.applies.end()
             storm.crowd.end()
     finally:
         if before is None:

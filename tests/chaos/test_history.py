@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from tests.chaos.history import Asked, Fault, Outcome, violations
+from tests.chaos.history import Applied, Asked, Fault, Outcome, lost_applies, violations
 
 ANSWERS = {"a": "one two three"}
 WHOLE = Asked(prompt="a", began_s=1.0, ended_s=2.0, outcome=Outcome.COMPLETE, text="one two three")
@@ -32,4 +32,22 @@ def test_whole_answers_and_excused_breaks_are_well() -> None:
 )
 def test_what_must_not_be_is_found(asked: Asked, what: str) -> None:
     (violation,) = violations([WHOLE, asked], [KILL], answers=ANSWERS)
+    assert what in violation
+
+
+DONE = Applied(plan_id="a", is_acknowledged=True)
+UNKNOWN = Applied(plan_id="b", is_acknowledged=False)
+LATER = Applied(plan_id="c", is_acknowledged=True)
+
+
+@pytest.mark.parametrize("told", [["c", "a"], ["c", "b", "a"], ["refreshed", "c", "first", "a"]])
+def test_acknowledged_plans_stay_and_others_may(told: list[str]) -> None:
+    assert lost_applies([DONE, UNKNOWN, LATER], told) == []
+
+
+@pytest.mark.parametrize(
+    ("told", "what"), [(["c", "b"], "a was acknowledged and is lost"), (["a", "c"], "are told as c, a")]
+)
+def test_lost_and_returned_plans_are_found(told: list[str], what: str) -> None:
+    (violation,) = lost_applies([DONE, UNKNOWN, LATER], told)
     assert what in violation

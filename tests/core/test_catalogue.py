@@ -204,3 +204,9 @@ def test_a_quantity_has_a_known_unit_or_is_refused(number: float, kind: Kind, un
     else:
         with pytest.raises(ValueError, match="should be"):
             parse_quantity(f"{number} {unit}", kind)
+
+
+def test_a_file_that_is_hundreds_of_levels_deep_is_refused() -> None:
+    """Found by tests/fuzz."""
+    with pytest.raises(InvalidArgumentError, match="50 deep"):
+        parse_catalogues([("devices: " + "[" * 600 + "]" * 600, "deep.yaml")])

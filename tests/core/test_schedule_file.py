@@ -130,3 +130,20 @@ def test_what_is_wrong_is_named(change: Callable[[dict[str, Any]], None], said: 
 def test_a_name_or_a_number_of_devices_that_there_is_not(name: str, num_devices: int) -> None:
     with pytest.raises(InvalidArgumentError):
         named_placement(name, num_devices, ShapeOptions())
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '{"devices": 2, "tasks": [], "dependencies": 0.0}',
+        '{"devices": 2, "tasks": 1}',
+        '{"placements": {"a": []}}',
+        "[" * 100_000,
+        '{"devices": ' + "1" * 5000 + "}",
+    ],
+    ids=["number-for-list", "number-for-tasks", "list-for-object", "deep", "digits"],
+)
+def test_documents_of_other_shapes_are_refused(text: str) -> None:
+    """Found by tests/fuzz."""
+    with pytest.raises(InvalidArgumentError):
+        read_placement(text, file="tasks.json")

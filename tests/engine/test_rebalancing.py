@@ -1,7 +1,11 @@
 """Blocks that move between shards. That sequences keep their content is shown by the walks of the block manager."""
 
+import math
 from collections.abc import Iterable
 
+import pytest
+
+from headway.core.errors import InvalidArgumentError
 from headway.core.request import SamplingParams
 from headway.engine.block_manager import BlockManager
 from headway.engine.config import EngineConfig
@@ -132,3 +136,10 @@ def test_the_rebalancer_looks_seldom_moves_little_and_lets_small_differences_be(
             blocks.take_copies()
             moved.append(blocks.num_moved_blocks)
     assert moved == [*[0] * 6, *[0] * 6, 0, 0, 1, 1, 1, 1]
+
+
+@pytest.mark.parametrize("weights", [[math.inf, -math.inf], [1e308, 1e308], [math.nan, 1], [-1, 2], [0, 0], [1]])
+def test_weights_that_no_shards_can_have_are_refused(weights: list[float]) -> None:
+    with pytest.raises(InvalidArgumentError) as caught:
+        manager().set_shard_weights(weights)
+    assert caught.value.field == "weights"

@@ -6,19 +6,19 @@ import uuid
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import grpc
 import httpx
 import pytest
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from schemathesis import GenerationMode
 from schemathesis.schemas import APIOperation
 
+from headway.v1 import inference_pb2
 from tests.documented import answer_of, document_of, post
-from tests.fuzz.cases import NUM_CASES, fuzzing
+from tests.fuzz.amount import NUM_CALLS
+from tests.fuzz.calls import Plain, call_all
 from tests.gateway.world import MODEL, Gateway, World
-
-NUM_REQUESTS = max(1, NUM_CASES // 3)
-"""Of each operation: what goes over a socket costs more than other cases."""
 
 GENERATING = ("/v1/completions", "/v1/chat/completions", "/v1/responses")
 OPERATIONS = [
@@ -75,6 +75,17 @@ def gateway(world: World) -> Iterator[Gateway]:
     assert [line for line in gateway.log.read_text().splitlines() if '"level":"error"' in line.replace(" ", "")] == []
 
 
+async def test_anything_over_grpc_is_answered(gateway: Gateway) -> None:
+    plain: Plain = {
+        "Generate": [inference_pb2.GenerateRequest(model=MODEL, text="one")],
+        "Infer": [inference_pb2.InferRequest(model=MODEL, inputs=[inference_pb2.InferInput(text="one")])],
+        "Tokenize": [inference_pb2.TokenizeRequest(model=MODEL, text="one")],
+    }
+    service = inference_pb2.DESCRIPTOR.services_by_name["InferenceService"]
+    async with grpc.aio.insecure_channel(gateway.grpc_endpoint) as channel:
+        await call_all(channel, service.methods, plain=plain)
+
+
 @pytest.fixture(scope="module")
 def api(gateway: Gateway) -> Any:
     return document_of(gateway.url)
@@ -106,7 +117,13 @@ def requests(draw: Callable[..., Any], operation: APIOperation) -> Any:
 
 @pytest.mark.timeout(0)
 @pytest.mark.parametrize(("method", "path"), OPERATIONS, ids=lambda part: part)
-@settings(fuzzing, max_examples=NUM_REQUESTS)
+@settings(
+    derandomize=NUM_CALLS <= 1000,
+    deadline=None,
+    max_examples=NUM_CALLS,
+    database=None,
+    suppress_health_check=list(HealthCheck),
+)
 @given(data=st.data())
 def test_anything_is_answered_as_documented(api: Any, method: str, path: str, data: st.DataObject) -> None:
     answer_of(data.draw(requests(api[path][method])))

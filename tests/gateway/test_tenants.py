@@ -71,3 +71,12 @@ def test_a_faulty_file_is_refused_by_what_is_wrong_in_it(tmp_path: Path, text: s
 def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
     with pytest.raises(InvalidArgumentError, match=r"gone\.yaml cannot be read"):
         read_tenants(tmp_path / "gone.yaml")
+
+
+@pytest.mark.parametrize("content", [b"tenants: {a: {api_keys: [\xb6]}}", b"tenants: 2001-99-99", b"[" * 5000])
+def test_what_is_hardly_yaml_is_refused(tmp_path: Path, content: bytes) -> None:
+    """Found by tests/fuzz."""
+    path = tmp_path / "tenants.yaml"
+    path.write_bytes(content)
+    with pytest.raises(InvalidArgumentError):
+        read_tenants(path)

@@ -208,8 +208,8 @@ async def worker(database: Database) -> AsyncIterator[ScriptedWorker]:
 
 
 @pytest.fixture
-async def stub(service: ProfilerService, database: Database) -> AsyncIterator[Any]:
-    """The profiler's gRPC service."""
+async def endpoint(service: ProfilerService, database: Database) -> AsyncIterator[str]:
+    """Of the profiler's gRPC service."""
     async with Peers(Membership(database)).watching() as peers:
         bench_workers, machines, catalogue = BenchWorkers(peers), Machines(), built_in_catalogue()
         jobs = MeasuringJobs(bench_workers, machines, JobStore(database), catalogue=catalogue)
@@ -225,10 +225,16 @@ async def stub(service: ProfilerService, database: Database) -> AsyncIterator[An
         profiler_pb2_grpc.add_ProfilerServiceServicer_to_server(servicer, server)
         port = server.add_insecure_port("127.0.0.1:0")
         await server.start()
-        async with grpc.aio.insecure_channel(f"127.0.0.1:{port}") as channel:
-            yield profiler_pb2_grpc.ProfilerServiceStub(channel)
+        yield f"127.0.0.1:{port}"
         await jobs.stop()
         await server.stop(None)
+
+
+@pytest.fixture
+async def stub(endpoint: str) -> AsyncIterator[Any]:
+    """Of the profiler's gRPC service."""
+    async with grpc.aio.insecure_channel(endpoint) as channel:
+        yield profiler_pb2_grpc.ProfilerServiceStub(channel)
 
 
 @pytest.fixture

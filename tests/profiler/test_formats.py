@@ -63,6 +63,12 @@ def config(document: Any) -> Any:
         (lambda d: config(d).pop("weight_mem_bytes"), "models.toy.configs.pp2_op4", "lacks 'weight_mem_bytes'"),
         (lambda d: config(d).update(pp=3), "models.toy.configs.pp2_op4", "has pp 3 and op 4"),
         (lambda d: config(d).update(pp=0), "models.toy.configs.pp2_op4.pp", "whole number from 1, not 0"),
+        (lambda d: config(d).update(pp=10**400), "models.toy.configs.pp2_op4.pp", "should be finite"),
+        (
+            lambda d: config(d)["batch"].update({"1" * 5000: config(d)["batch"]["1"]}),
+            f"models.toy.configs.pp2_op4.batch.{'1' * 5000}",
+            "named after its batch size",
+        ),
         (lambda d: config(d).update(num_gpus=7), "models.toy.configs.pp2_op4.num_gpus", "should be 8, not 7"),
         (lambda d: config(d).update(dp="x"), "models.toy.configs.pp2_op4.dp", "should be a number, not 'x'"),
         (

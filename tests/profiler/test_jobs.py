@@ -247,8 +247,9 @@ async def test_bad_requests_are_refused(database: Database, worker: ScriptedWork
             await start(jobs, surveyed, worker_id="worker-9")
         with pytest.raises(InvalidArgumentError, match="share"):
             await start(jobs, surveyed, share=0.0)
-        with pytest.raises(InvalidArgumentError, match="longest_s"):
-            await start(jobs, surveyed, longest_s=0.0)
+        for longest_s in (0.0, math.nan):
+            with pytest.raises(InvalidArgumentError, match="longest_s"):
+                await start(jobs, surveyed, longest_s=longest_s)
         with pytest.raises(InvalidArgumentError, match="not among the programs"):
             await jobs.start(surveyed.subject, [], worker_id="", share=0.5, longest_s=1.0)
         with pytest.raises(NotFoundError, match="cafe"):

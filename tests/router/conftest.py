@@ -61,7 +61,7 @@ def routing(database: Database) -> StartRouter:
                 await service.apply(plan)
             await maintenance.settle()
             async with grpc.aio.insecure_channel(f"127.0.0.1:{port}") as channel:
-                yield RunningRouter(service, maintenance, router_pb2_grpc.RouterServiceStub(channel))
+                yield RunningRouter(service, maintenance, channel, router_pb2_grpc.RouterServiceStub(channel))
             await server.stop(None)
             following.cancel()
             await asyncio.gather(following, return_exceptions=True)

@@ -6,6 +6,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
+import grpc
+
 from headway.core.latency import LatencyModel
 from headway.core.model import ModelFamily, ModelSpec
 from headway.core.plan.serving import Assignment, ModelDeployment, Prediction, ServingPlan
@@ -116,10 +118,11 @@ async def note_first_token_once(
 
 @dataclass(frozen=True, slots=True)
 class RunningRouter:
-    """A router that serves, and a stub on it."""
+    """A router that serves, a channel to it, and a stub on that."""
 
     service: RouterService
     maintenance: Maintenance
+    channel: grpc.aio.Channel
     stub: "router_pb2_grpc.RouterServiceAsyncStub"
 
     async def route(

@@ -1,8 +1,13 @@
 """What the controller orders is what the worker reads."""
 
-from dataclasses import fields
+import math
+from dataclasses import fields, replace
+from typing import Any
+
+import pytest
 
 from headway.core.engine_kind import EngineKind
+from headway.core.errors import InvalidArgumentError
 from headway.core.latency import LatencyModel
 from headway.core.load_order import DEFAULT_COLLECTIVE_TIMEOUT_S, LoadOrder
 from headway.core.parallel_config import SINGLE, ParallelConfig
@@ -64,3 +69,24 @@ def test_what_is_left_out_is_as_the_worker_has_it_by_default() -> None:
         DEFAULT_COLLECTIVE_TIMEOUT_S,
     )
     assert (order.max_num_prefill_tokens, order.stage_latencies, order.rank) == (None, (), 0)
+
+
+@pytest.mark.parametrize(
+    ("changes", "field"),
+    [
+        ({"parallel": ParallelConfig(cp=0)}, "parallel.cp"),
+        ({"parallel": ParallelConfig(tp=-1, pp=-1)}, "parallel.tp"),
+        ({"parallel": ParallelConfig(cp=2**31 - 1)}, "worker_ids"),
+        ({"rank": 4}, "rank"),
+        ({"num_blocks": -64}, "num_blocks"),
+        ({"num_host_blocks": -1}, "num_host_blocks"),
+        ({"rank": -1}, "rank"),
+        ({"collective_timeout_s": math.nan}, "collective_timeout_s"),
+        ({"collective_timeout_s": math.inf}, "collective_timeout_s"),
+        ({"collective_timeout_s": -1.0}, "collective_timeout_s"),
+    ],
+)
+def test_an_order_that_no_group_can_have_is_refused(changes: dict[str, Any], field: str) -> None:
+    with pytest.raises(InvalidArgumentError) as caught:
+        load_order_from_pb(load_order_to_pb(replace(ORDER, **changes)))
+    assert caught.value.field == field

@@ -10,7 +10,7 @@ from typing import Any
 import grpc
 import pytest
 
-from headway.core.errors import HeadwayError, UnavailableError
+from headway.core.errors import HeadwayError, InvalidArgumentError, UnavailableError
 from headway.rpc.interceptors import CallInterceptor
 from headway.rpc.peers import Peers
 from headway.store.embedded import EmbeddedRedis
@@ -167,3 +167,12 @@ async def test_where_redis_refuses_writes_nobody_is_taken_for_dead(own_redis: st
         assert peers.members("router") == []
         assert peers.fault == ""
     await database.close()
+
+
+@pytest.mark.parametrize("endpoint", ["", "\0", "host", ":1", "host:", "a\nb:1"])
+async def test_what_is_no_endpoint_is_refused(database: Database, endpoint: str) -> None:
+    """Found by tests/fuzz: a worker that was told to fetch from there had a fault of its own."""
+    async with Peers(Membership(database)).watching() as peers:
+        with pytest.raises(InvalidArgumentError, match="no host:port"):
+            async with peers.dial(endpoint):
+                pass

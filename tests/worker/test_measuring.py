@@ -36,14 +36,16 @@ async def test_each_program_is_timed_in_order_and_faults_are_told() -> None:
     measuring = Measuring(_HARDWARE, idle_s=lambda: None, quiet_s=5.0)
     mismatched = program("aten.mm.default", (2, 3), (2, 3))
     unknown = program("mylib.unheard_of.default", (2,))
+    no_operator = program("load_library", extra=("/tmp/evil.so",))
     opaque = program("aten.relu.default", extra=({"unknown": "Thing"},))
     huge = program("aten.mm.default", (1 << 15, 1 << 15), (1 << 15, 1 << 15))
-    programs = [PRODUCT, mismatched, unknown, opaque, huge, adam_program(1000)]
+    programs = [PRODUCT, mismatched, unknown, opaque, huge, adam_program(1000), no_operator]
     timings = [timing async for timing in measuring.measure(programs, share=1.0)]
-    assert [timing.number for timing in timings] == list(range(6))
+    assert [timing.number for timing in timings] == list(range(7))
     assert all(timings[i].seconds > 0 and timings[i].num_repeats > 0 and not timings[i].fault for i in (0, 5))
-    faults = [timing.fault for timing in timings[1:5]]
-    for fault, words in zip(faults, ("RuntimeError", "mylib.unheard_of", "Thing", "GiB of memory"), strict=True):
+    faults = [timings[number].fault for number in (1, 2, 3, 4, 6)]
+    told = ("RuntimeError", "mylib.unheard_of", "Thing", "GiB of memory", "load_library is not known")
+    for fault, words in zip(faults, told, strict=True):
         assert words in fault
 
 

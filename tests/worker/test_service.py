@@ -1,6 +1,7 @@
 """The worker's gRPC service over a real socket."""
 
 import asyncio
+import math
 import threading
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -244,6 +245,47 @@ async def test_steps_are_measured_only_when_idle(bench: Bench) -> None:
         await bench.stub.MeasureStep(request)
     assert caught.value.code() is grpc.StatusCode.FAILED_PRECONDITION
     stream.cancel()
+
+
+@pytest.mark.parametrize(
+    ("message", "field"),
+    [
+        (worker_pb2.MeasureStepRequest(prefill_tokens=-1), "prefill_tokens"),
+        (worker_pb2.MeasureStepRequest(num_decodes=2**31 - 1), "num_decodes"),
+        (worker_pb2.MeasureStepRequest(num_decodes=1, context_tokens=2**31 - 1), "context_tokens"),
+        (worker_pb2.DrainRequest(deadline_s=math.nan), "deadline_s"),
+        (worker_pb2.DrainRequest(deadline_s=math.inf), "deadline_s"),
+        (worker_pb2.DrainRequest(deadline_s=-1.0), "deadline_s"),
+    ],
+)
+async def test_numbers_that_cannot_be_are_refused_by_name(
+    bench: Bench, message: worker_pb2.MeasureStepRequest | worker_pb2.DrainRequest, field: str
+) -> None:
+    call = bench.stub.Drain if isinstance(message, worker_pb2.DrainRequest) else bench.stub.MeasureStep
+    with pytest.raises(grpc.aio.AioRpcError) as caught:
+        await call(message)
+    assert error_from_rpc(caught.value).field == field
+    assert len((await run(bench, submit("r")))["r"]) == 8
+
+
+@pytest.mark.parametrize(
+    ("numbers", "field"),
+    [
+        ({"num_blocks": 2**31 - 1}, "num_blocks"),
+        ({"num_blocks": 64, "num_host_blocks": 2**31 - 1}, "num_host_blocks"),
+        ({"num_blocks": 64, "num_host_blocks": -1}, "num_host_blocks"),
+        ({"num_blocks": -1}, "num_blocks"),
+    ],
+)
+async def test_a_cache_that_does_not_fit_is_refused_before_it_is_made(
+    bench: Bench, tiny: Path, numbers: dict[str, int], field: str
+) -> None:
+    limits = {"block_size": 16, "max_num_seqs": 8, "max_num_batched_tokens": 64, "max_model_len": 512}
+    order = worker_pb2.LoadModelRequest(model="other", directory=str(tiny), **limits, **numbers)
+    with pytest.raises(grpc.aio.AioRpcError) as caught:
+        [message async for message in bench.stub.LoadModel(order)]
+    assert error_from_rpc(caught.value).field == field
+    assert len((await run(bench, submit("r")))["r"]) == 8
 
 
 async def test_loading_again_ends_what_runs_and_leaves_streams_open(bench: Bench, tiny: Path) -> None:

@@ -13,6 +13,7 @@ from headway.core.cluster import PlanWorker
 from headway.core.errors import ErrorCode, HeadwayError, InvalidArgumentError
 from headway.core.plan.placement import PlacementPlan
 from headway.core.plan.serving import EngineLimits, ModelDeployment, ServingPlan, plan_id_at
+from headway.observe.failpoint import failpoint
 from headway.store.documents import Documents
 from headway.store.plans import PlanStore
 
@@ -113,6 +114,7 @@ class DesiredPlan:
             replaces: the id of the plan that it was made to replace; None for whichever is desired now.
         """
         await self._store.set_current(plan, replaces=await self._store.current_id() if replaces is None else replaces)
+        failpoint("controller.plan-kept")
         self.plan = plan
         log.info("the desired plan is %s", plan.plan_id)
 

@@ -1,8 +1,10 @@
 """What a worker is told to load: the controller fills it from a plan, the worker reads it."""
 
+import math
 from dataclasses import dataclass, field, replace
 
 from headway.core.engine_kind import EngineKind
+from headway.core.errors import InvalidArgumentError
 from headway.core.latency import LatencyModel
 from headway.core.parallel_config import SINGLE, ParallelConfig
 
@@ -105,3 +107,27 @@ class LoadOrder:
     def group_epoch(self) -> str:
         """The id of this run of the group, the same on all its ranks; empty for a lone worker."""
         return self.rendezvous.rpartition("/")[2]
+
+
+def check_load_order(order: LoadOrder) -> None:
+    """Raises InvalidArgumentError naming the first field that no worker of a group could have been sent."""
+    parallel = order.parallel
+    for axis, size in (("tp", parallel.tp), ("pp", parallel.pp), ("cp", parallel.cp)):
+        if size < 1:
+            raise InvalidArgumentError(f"{axis} is {size}, it must be at least 1.", field=f"parallel.{axis}")
+    if order.is_in_group and len(order.worker_ids) != parallel.num_ranks:
+        raise InvalidArgumentError(
+            f"A group of {parallel.num_ranks} ranks needs as many workers, not {len(order.worker_ids)}.",
+            hint="Name the workers by rank.",
+            field="worker_ids",
+        )
+    if not 0 <= order.rank < parallel.num_ranks:
+        raise InvalidArgumentError(f"There is no rank {order.rank} among {parallel.num_ranks}.", field="rank")
+    for name in ("num_blocks", "num_host_blocks"):
+        if getattr(order, name) < 0:
+            raise InvalidArgumentError(f"{name} is {getattr(order, name)}, it must not be negative.", field=name)
+    if not 0 < order.collective_timeout_s < math.inf:
+        raise InvalidArgumentError(
+            f"collective_timeout_s is {order.collective_timeout_s}, it must be above 0 and finite.",
+            field="collective_timeout_s",
+        )

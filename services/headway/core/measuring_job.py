@@ -59,7 +59,7 @@ class MeasuringWork:
 
     def __post_init__(self) -> None:
         check_share(self.share)
-        if self.longest_s <= 0:
+        if not self.longest_s > 0:
             raise InvalidArgumentError(f"longest_s must be above 0, not {self.longest_s}.", field="longest_s")
         known = {program.content_hash for program in self.programs}
         if missing := self.subject.program_names().keys() - known:

@@ -40,6 +40,9 @@ def placement_of(document: Mapping[str, Any], *, name: str, file: str) -> Placem
     for key in ("devices", "tasks"):
         if key not in document:
             raise InvalidArgumentError(f"{file} lacks '{key}'.", hint=_HINT, field=key)
+    for key in ("tasks", "dependencies"):
+        if not isinstance(document.get(key, []), list | tuple):
+            raise InvalidArgumentError(f"{file}: {key} should be a list, not {document[key]!r}.", field=key)
     tasks = tuple(from_document(Task, each, path=f"{file}: tasks[{i}]") for i, each in enumerate(document["tasks"]))
     return Placement(
         name=name,
@@ -94,13 +97,16 @@ def _parse(text: str, file: str) -> dict[str, Any]:
         document = json.loads(text)
     except json.JSONDecodeError as error:
         raise InvalidArgumentError(f"{file}, line {error.lineno}: {error.msg}.", hint=_HINT) from error
+    except (ValueError, RecursionError) as error:  # numbers of thousands of digits, lists a thousand deep
+        raise InvalidArgumentError(f"{file} cannot be read: {error}.", hint=_HINT) from error
     if not isinstance(document, dict):
         raise InvalidArgumentError(f"{file} is no JSON object.", hint=_HINT)
     return document
 
 
 def _pick(placements: Any, file: str, name: str | None) -> tuple[dict[str, Any], str]:
-    known = list(placements) if isinstance(placements, dict) else []
+    placements = placements if isinstance(placements, dict) else {}
+    known = [name for name, each in placements.items() if isinstance(each, dict)]
     if name is None and len(known) == 1:
         name = known[0]
     if name is None or name not in known:

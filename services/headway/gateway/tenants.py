@@ -120,12 +120,12 @@ def read_tenants(path: Path) -> Tenants:
         document = _File.model_validate(yaml.safe_load(path.read_text()))
     except OSError as error:
         raise InvalidArgumentError(f"{path} cannot be read: {error.strerror}.", hint=hint, field="tenants") from error
-    except yaml.YAMLError as error:
-        raise InvalidArgumentError(f"{path} is no YAML: {error}.", hint=hint, field="tenants") from error
     except ValidationError as error:
         fault = error.errors(include_url=False, include_input=False)[0]
         place = ".".join(map(str, fault["loc"])) or "the document"
         raise InvalidArgumentError(f"{path}, {place}: {fault['msg']}.", hint=hint, field="tenants") from error
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
+        raise InvalidArgumentError(f"{path} is no YAML: {error}.", hint=hint, field="tenants") from error
     keys = [key for entry in document.tenants.values() for key in entry.api_keys]
     if len(keys) != len(set(keys)):
         raise InvalidArgumentError(f"{path} has an API key twice.", hint="Give each to one tenant.", field="tenants")

@@ -2,6 +2,7 @@
 caller's."""
 
 import asyncio
+import math
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
 
@@ -37,8 +38,8 @@ class Captures:
                 field="source",
             )
         limit_s = _DEADLINE_S if deadline_s is None else deadline_s
-        if limit_s <= 0:
-            raise InvalidArgumentError(f"deadline_s must be above 0, not {limit_s}.", field="deadline_s")
+        if not 0 < limit_s < math.inf:
+            raise InvalidArgumentError(f"deadline_s must be above 0 and finite, not {limit_s}.", field="deadline_s")
         async with self._capturing:
             child = call_child(CAPTURE_MODULE, to_document(request), deadline_s=limit_s)
             async with aclosing(child) as answers:

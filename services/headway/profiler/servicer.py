@@ -10,6 +10,7 @@ from headway.core.measuring_job import MeasuringJob
 from headway.core.model import ModelSpec
 from headway.core.profiling_units import ProfilingUnits
 from headway.core.program import Program
+from headway.core.program_check import check_program
 from headway.core.stage_profile import StageProfile
 from headway.profiler.captures import Captures
 from headway.profiler.hardware.service import HardwareService
@@ -190,7 +191,10 @@ class ProfilerServicer(profiler_pb2_grpc.ProfilerServiceServicer):
 
 
 def _subject_from_pb(request: profiler_pb2.StartMeasuringRequest) -> tuple[ProfilingUnits, list[Program]]:
-    return from_pb(request.subject, ProfilingUnits), [from_pb(program, Program) for program in request.programs]
+    programs = [from_pb(program, Program) for program in request.programs]
+    for program in programs:
+        check_program(program)
+    return from_pb(request.subject, ProfilingUnits), programs
 
 
 def _job_to_pb(job: MeasuringJob) -> profiler_pb2.MeasuringJob:

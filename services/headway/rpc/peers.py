@@ -11,7 +11,7 @@ from typing import TypeVar
 
 import grpc
 
-from headway.core.errors import HeadwayError, UnavailableError
+from headway.core.errors import HeadwayError, InvalidArgumentError, UnavailableError
 from headway.rpc.certificates import Certificates, open_channel
 from headway.rpc.closing import unavailable_when_closed
 from headway.rpc.status import carries_error, error_from_rpc
@@ -99,7 +99,9 @@ class Peers:
     @asynccontextmanager
     async def dial(self, endpoint: str) -> AsyncIterator[grpc.aio.Channel]:
         """A channel of the caller's own. It outlives the member's lease: a shared one is closed when that lapses,
-        which cancels the calls on it."""
+        which cancels the calls on it. InvalidArgumentError where it is no endpoint."""
+        if not (endpoint.isprintable() and all(endpoint.rpartition(":"))):
+            raise InvalidArgumentError(f"{endpoint!r} is no host:port.", field="endpoint")
         self._renew_certificates()
         async with self._open(endpoint) as channel:
             yield channel

@@ -1,5 +1,6 @@
 """Captures in a process of their own, over gRPC."""
 
+import math
 from pathlib import Path
 from typing import Any
 
@@ -62,7 +63,11 @@ async def test_a_service_captures_checkpoint_directories(stub: Any, tmp_path: Pa
 
 @pytest.mark.parametrize(
     ("fields", "field"),
-    [({"batch": 0}, "batch"), ({"batch": 1, "seq": 0}, "seq"), ({"batch": 1, "deadline_s": -1}, "deadline_s")],
+    [
+        ({"batch": 0}, "batch"),
+        ({"batch": 1, "seq": 0}, "seq"),
+        *(({"batch": 1, "deadline_s": deadline_s}, "deadline_s") for deadline_s in (-1, math.nan, math.inf)),
+    ],
 )
 async def test_a_request_that_makes_no_sense_is_refused(stub: Any, fields: dict[str, Any], field: str) -> None:
     with pytest.raises(grpc.aio.AioRpcError) as caught:

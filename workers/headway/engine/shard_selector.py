@@ -42,8 +42,8 @@ class ShardSelector:
         Raises:
             InvalidArgumentError: there is not one weight for each shard, one is negative or infinite, or all are 0.
         """
-        total = math.fsum(weights)
-        is_valid = len(weights) == len(self._weights) and all(weight >= 0 for weight in weights)
+        total = sum(weights)
+        is_valid = len(weights) == len(self._weights) and all(0 <= weight < math.inf for weight in weights)
         if not is_valid or not 0 < total < math.inf:
             raise InvalidArgumentError(
                 f"weights are {tuple(weights)}; {len(self._weights)} are needed, none negative and not all 0.",

@@ -33,7 +33,7 @@ from headway.runner.shard_runner import ShardRunner
 from headway.runner.step_graphs import CudaGraph
 from headway.worker.group_loading import GroupLoading, GroupMembership
 from headway.worker.headway_engine import HeadwayEngine
-from headway.worker.limits import encoder_limits, engine_config
+from headway.worker.limits import check_cache_memory, encoder_limits, engine_config
 from headway.worker.load_call import LoadCall
 from headway.worker.loaded import Start
 from headway.worker.loaded_encoder import LoadedEncoder
@@ -79,6 +79,7 @@ class ComputedLoader:
             generation_config=order.generation_config,
         )
         check_parallel(checkpoint.spec, order.parallel, num_workers=order.parallel.num_ranks)
+        check_cache_memory(order, checkpoint.spec, memory_bytes=self._hardware.memory_bytes)
 
         def note(done_bytes: int, total_bytes: int) -> None:
             call.tell(done_bytes / max(total_bytes, 1), f"loading {order.model}")
@@ -100,6 +101,7 @@ class ComputedLoader:
         device, num_threads = self._hardware.device, self._hardware.num_threads
         device_lock = self._device_lock if leader is None else NullDeviceLock()
         if checkpoint.spec.encoder is not None:
+            limits = encoder_limits(order, checkpoint.spec)
             encoder = EncoderRunner(
                 checkpoint,
                 group=group,
@@ -113,7 +115,6 @@ class ComputedLoader:
             backend = "" if encoder.backend is None else str(encoder.backend)
             if backend:
                 log.info("the layers of %s run on %s", order.model, backend)
-            limits = encoder_limits(order, checkpoint.spec)
 
             def start(owner: Owner, tracing: Tracing) -> LoadedEncoder:
                 engine = EncoderEngine(limits, runner=encoder, clock=time.perf_counter, queue_policy=owner.queue_policy)
@@ -129,6 +130,7 @@ class ComputedLoader:
 
             return start
         runs_ahead = self._overlaps_steps and self._is_asynchronous(order, checkpoint.spec)
+        config = engine_config(order, checkpoint.spec, runs_ahead=runs_ahead)
         runner = ModelRunner(
             checkpoint,
             group=group,
@@ -145,7 +147,6 @@ class ComputedLoader:
             progress=note,
         )
         runner.populate_cache()
-        config = engine_config(order, checkpoint.spec, runs_ahead=runs_ahead)
 
         def start_model(owner: Owner, tracing: Tracing) -> LoadedModel:
             own = replace(config, queue_policy=owner.queue_policy)

@@ -3,6 +3,8 @@
 from headway.core.errors import FailedPreconditionError
 from headway.rpc.interceptors import EPOCH_METADATA_KEY, Context
 
+_MAX_DIGITS = 19
+
 
 class Fence:
     """Remembers the highest epoch of the controllers that have commanded this worker."""
@@ -17,7 +19,7 @@ class Fence:
             FailedPreconditionError: a newer controller has commanded this worker.
         """
         text = str(dict(context.invocation_metadata() or ()).get(EPOCH_METADATA_KEY, ""))
-        if not text.isdecimal():
+        if not text.isdecimal() or len(text) > _MAX_DIGITS:
             return
         epoch = int(text)
         if epoch < self._epoch:

@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import math
 import time
 import weakref
 from collections.abc import Callable, Coroutine, Mapping, Sequence
@@ -24,6 +25,7 @@ from headway.observe.failpoint import failpoint
 from headway.observe.tracing import Tracing
 from headway.worker.headway_engine import HeadwayEngine
 from headway.worker.heap import Heap
+from headway.worker.limits import check_step
 from headway.worker.load_call import LoadCall
 from headway.worker.loaded import Start
 from headway.worker.loaded_encoder import LoadedEncoder
@@ -249,6 +251,7 @@ class WorkerService:
         A request that arrives meanwhile waits for the step, so steps are measured only where none is likely.
         """
         loaded = self.require_loaded(model)
+        check_step(loaded.order, prefill_tokens=prefill_tokens, num_decodes=num_decodes, context_tokens=context_tokens)
         if self.replicas.idle_s() < _QUIET_S:
             raise FailedPreconditionError(
                 f"The worker served requests within the last {_QUIET_S:.0f} s.", hint="Try again when it is idle."
@@ -284,7 +287,11 @@ class WorkerService:
 
     async def drain(self, *, deadline_s: float, targets: Sequence[MoveTarget] = (), model: str = "") -> Drained:
         """Takes no more sequences of a model, or of any; waits until those that run have moved to the targets, or have
-        ended."""
+        ended. InvalidArgumentError where the deadline is no time."""
+        if not 0 <= deadline_s < math.inf:
+            raise InvalidArgumentError(
+                f"deadline_s is {deadline_s}, it must be finite and not negative.", field="deadline_s"
+            )
         leaving = [replica for replica in self.replicas if model in ("", replica.model) and replica.state != "rank"]
         for replica in leaving:
             replica.state = "draining"

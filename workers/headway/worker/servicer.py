@@ -14,6 +14,7 @@ from headway.core.hardware.cell import Cell
 from headway.core.move import MoveTarget
 from headway.core.prefix_source import PrefixSource
 from headway.core.program import Program
+from headway.core.program_check import check_program
 from headway.core.request import SequenceOutput
 from headway.engine.events import BlockStored
 from headway.rpc.convert import from_pb, group_from_pb, load_order_from_pb, output_to_pb, to_pb
@@ -219,7 +220,7 @@ class WorkerServicer(worker_pb2_grpc.WorkerServiceServicer):
     async def MeasurePrograms(
         self, request: worker_pb2.MeasureProgramsRequest, context: grpc.aio.ServicerContext[Any, Any]
     ) -> AsyncIterator[worker_pb2.MeasureProgramsResponse]:
-        programs = await asyncio.to_thread(lambda: [from_pb(program, Program) for program in request.programs])
+        programs = await asyncio.to_thread(_programs_of, request)
         async with aclosing(self._service.measuring.measure(programs, share=request.share)) as timings:
             async for timing in timings:
                 yield to_pb(timing, worker_pb2.MeasureProgramsResponse)
@@ -276,6 +277,13 @@ class WorkerServicer(worker_pb2_grpc.WorkerServiceServicer):
             num_bytes=move.num_bytes,
             recompute_reason=move.recompute_reason,
         )
+
+
+def _programs_of(request: worker_pb2.MeasureProgramsRequest) -> list[Program]:
+    programs = [from_pb(program, Program) for program in request.programs]
+    for program in programs:
+        check_program(program)
+    return programs
 
 
 def _group_of(request: worker_pb2.GenerateTokensRequest) -> worker_pb2.SubmitGroup:

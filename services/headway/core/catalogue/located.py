@@ -7,6 +7,7 @@ import yaml
 
 from headway.core.errors import InvalidArgumentError
 
+_MAX_DEPTH = 50
 _LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # the fast one where PyYAML has it
 
 Tree: TypeAlias = "str | list[Located] | dict[str, Located]"
@@ -69,6 +70,10 @@ def _locate(node: yaml.Node, path: str, file: str, parents: tuple[yaml.Node, ...
     line = node.start_mark.line + 1
     if node in parents:
         raise Located("", path, file, line).fault("refers to itself", hint="Write it out.")
+    if len(parents) > _MAX_DEPTH:
+        raise InvalidArgumentError(
+            f"{file}, line {line}: lists and objects are more than {_MAX_DEPTH} deep.", hint="Correct it.", field=file
+        )
     parents = (*parents, node)
     if isinstance(node, yaml.SequenceNode):
         items = [_locate(item, f"{path}[{i}]", file, parents) for i, item in enumerate(node.value)]

@@ -7,6 +7,8 @@ from headway.core.catalogue.figure import Provenance
 from headway.core.stage_profile import StageBatch, StageProfile, stage_profile_id
 from headway.profiler.formats.document import Field
 
+_MAX_DIGITS = 9
+
 
 def recognises(document: Field) -> bool:
     return "models" in document
@@ -70,7 +72,7 @@ def _read_config(config: Field, *, model: str, hardware: str, source: str, creat
 
 
 def _read_batch(size: str, batch: Field, pp: int) -> StageBatch:
-    if not size.isdecimal() or int(size) < 1:
+    if not size.isdecimal() or len(size) > _MAX_DIGITS or int(size) < 1:
         raise batch.fault("should be named after its batch size")
     batch.only("stage_latency_s", "act_mem_bytes")
     return StageBatch(

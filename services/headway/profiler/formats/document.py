@@ -72,9 +72,13 @@ class Field:
     def _number(self) -> float:
         if isinstance(self.value, bool) or not isinstance(self.value, int | float):
             raise self.fault(f"should be a number, not {self.value!r}")
-        if not math.isfinite(self.value):
+        try:
+            number = float(self.value)
+        except OverflowError:  # of whole numbers of hundreds of digits
+            number = math.inf
+        if not math.isfinite(number):
             raise self.fault(f"should be finite, not {self.value!r}", hint="Measure it again.")
-        return float(self.value)
+        return number
 
     def _expect(self, kind: type, name: str) -> Any:
         if not isinstance(self.value, kind):

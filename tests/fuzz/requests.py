@@ -1,11 +1,14 @@
-"""What a client sends: bodies and messages of any kind are answered or refused, and nothing else happens."""
+"""What a client sends, as JSON, and the chat templates that render it."""
 
+import json
+import tempfile
+from functools import cache
+from pathlib import Path
+from random import Random
 from typing import Any
 
-import pytest
-from hypothesis import given
-from hypothesis import strategies as st
-
+from headway.core.grammar import grammar_fault
+from headway.core.request import Guide, GuideKind
 from headway.core.sampling_defaults import SamplingDefaults
 from headway.gateway.openai.body import parse_json
 from headway.gateway.openai.ignored import IgnoredFields
@@ -14,13 +17,10 @@ from headway.gateway.openai.response_schema import ResponseRequest
 from headway.gateway.openai.schema import ChatRequest, CompletionRequest, read_request
 from headway.gateway.openai.size import check_depth, check_size
 from headway.gateway.text.template import ChatTemplate
-from headway.router.servicer import _release_from_pb, _request_from_pb
-from headway.rpc.convert import group_from_pb
-from headway.rpc.convert.infer import infer_from_pb
-from headway.v1 import router_pb2, worker_pb2
-from tests.engine.conftest import Bench
-from tests.fuzz.cases import answered, fuzzing, garbled, messages, mutated, text_of
-from tests.gateway.world import CHAT_TEMPLATE
+from headway.runner.guide import Guides
+from tests.fuzz.mutation import garble
+from tests.fuzz.target import reads_bytes, reads_json
+from tests.gateway.world import CHAT_TEMPLATE, byte_level
 
 COMPLETION: dict[str, Any] = {
     "model": "tiny",
@@ -35,9 +35,7 @@ COMPLETION: dict[str, Any] = {
     "seed": 4,
     "stream": True,
     "stream_options": {"include_usage": True},
-    "bad_words": ["no"],
     "structured_outputs": {"regex": "a+b"},
-    "guided_choice": ["yes", "no"],
     "slo_ms": 100,
     "priority": 3,
 }
@@ -89,11 +87,6 @@ RESPONSE: dict[str, Any] = {
     "max_output_tokens": 5,
     "store": False,
 }
-INPUTS: dict[type[Any], dict[str, Any]] = {
-    EmbeddingRequest: {"model": "e", "input": ["a", [1, 2]], "dimensions": 4, "encoding_format": "base64"},
-    ClassifyRequest: {"model": "e", "input": ["a", "b"]},
-    RerankRequest: {"model": "e", "query": "a", "documents": ["b", {"text": "c"}], "top_n": 1},
-}
 DEFAULTS = SamplingDefaults()
 
 
@@ -113,76 +106,80 @@ def read_generation(kind: type[Any], content: bytes) -> None:
         ChatTemplate(CHAT_TEMPLATE).render(request.chat_messages(), options=request.template_variables)
 
 
-@fuzzing
-@given(body=mutated(COMPLETION))
-def test_completions(body: Any) -> None:
-    answered(lambda: read_generation(CompletionRequest, text_of(body).encode()))
+@reads_json(
+    COMPLETION,
+    {"model": "tiny", "prompt": [[1, 2], [3]], "guided_choice": ["yes"]},
+    {"model": "tiny", "prompt": "a", "bad_words": ["no"]},
+)
+def completions(content: bytes) -> None:
+    read_generation(CompletionRequest, content)
 
 
-@fuzzing
-@given(body=mutated(CHAT))
-def test_chats(body: Any) -> None:
-    answered(lambda: read_generation(ChatRequest, text_of(body).encode()))
+@reads_json(CHAT)
+def chats(content: bytes) -> None:
+    read_generation(ChatRequest, content)
 
 
-@fuzzing
-@given(body=mutated(RESPONSE))
-def test_responses(body: Any) -> None:
-    answered(lambda: read_generation(ResponseRequest, text_of(body).encode()))
+@reads_json(RESPONSE)
+def responses(content: bytes) -> None:
+    read_generation(ResponseRequest, content)
 
 
-@pytest.mark.parametrize("kind", INPUTS, ids=lambda kind: kind.__name__)
-@fuzzing
-@given(data=st.data())
-def test_inputs_of_encoders(kind: type[Any], data: st.DataObject) -> None:
-    body = data.draw(mutated(INPUTS[kind]))
-    answered(lambda: read(kind, text_of(body).encode()))
+@reads_json({"model": "e", "input": ["a", [1, 2]], "dimensions": 4, "encoding_format": "base64"})
+def embeddings(content: bytes) -> None:
+    read(EmbeddingRequest, content)
 
 
-@fuzzing
-@given(content=garbled(text_of(CHAT).encode()))
-def test_bytes_that_are_hardly_json(content: bytes) -> None:
-    answered(lambda: read_generation(ChatRequest, content))
+@reads_json({"model": "e", "input": ["a", "b"]})
+def classifications(content: bytes) -> None:
+    read(ClassifyRequest, content)
 
 
-PIECES = ["{{ ", " }}", "{% if ", " %}", "{% endif %}", "messages", "[0]", ".content", "|upper", "raise_exception('a')"]
-PIECES += ["''.__class__", ".__mro__", "namespace(a=1)", "|tojson", "{% set a = 1 %}", "{# ", " #}", "1/0", "~", "()"]
+@reads_json({"model": "e", "query": "a", "documents": ["b", {"text": "c"}], "top_n": 1})
+def rerankings(content: bytes) -> None:
+    read(RerankRequest, content)
 
 
-@fuzzing
-@given(source=st.lists(st.sampled_from(PIECES), max_size=8).map("".join))
-def test_templates_of_a_model_directory(source: str) -> None:
-    def render() -> None:
-        text = ChatTemplate(source).render([{"role": "user", "content": "a"}])
-        assert "object at" not in text
-
-    answered(render)
+@reads_bytes(json.dumps(CHAT).encode())
+def bodies(content: bytes) -> None:
+    read_generation(ChatRequest, content)
 
 
-@fuzzing
-@given(route=messages(router_pb2.Route), release=messages(router_pb2.Release))
-def test_messages_to_the_router(route: router_pb2.Route, release: router_pb2.Release) -> None:
-    answered(lambda: _request_from_pb(route))
-    answered(lambda: _release_from_pb(release))
+@reads_json({"regex": "a+(b|c)"}, {"choice": ["yes", "no"]}, {"json": {"type": "object"}}, {"grammar": 'start: "a"'})
+def guides(content: bytes) -> None:
+    """What the gateway accepts, a worker compiles, or it says why not."""
+    body = {"model": "tiny", "prompt": "a", "structured_outputs": parse_json(content)}
+    guide = read(CompletionRequest, json.dumps(body).encode()).constraints.guide
+    if guide is not None and not grammar_fault(guide):
+        assert isinstance(_guides().prepare(guide), str)
 
 
-@fuzzing
-@given(requests=st.lists(messages(worker_pb2.SubmitGroup), min_size=1, max_size=3))
-def test_groups_at_an_engine(requests: list[worker_pb2.SubmitGroup]) -> None:
-    """Whatever comes beside it, a plain request gets what it would get alone."""
-    bench = Bench(max_num_seqs=4, vocab_size=400)
-    for message in requests:
-        if not message.sequences:
-            continue  # the servicer passes such over
-        answered(lambda message=message: bench.engine.submit_group(group_from_pb(message)))
-        bench.engine.check_integrity()
-    for request_id in bench.engine.request_ids():
-        bench.engine.cancel(request_id)
-    bench.engine.check_integrity()
-    assert not bench.engine.request_ids()
+@cache
+def _guides() -> Guides:
+    with tempfile.TemporaryDirectory() as directory:
+        file = Path(directory) / "tokenizer.json"
+        byte_level().save(str(file))
+        made = Guides(file, vocab_size=400, eos_token_ids=(1,))
+        assert not made.prepare(Guide(GuideKind.REGEX, "a"))  # the tokenizer is read when it is first wanted
+    return made
 
 
-@fuzzing
-@given(message=messages(worker_pb2.InferSequencesRequest))
-def test_messages_to_an_encoder(message: worker_pb2.InferSequencesRequest) -> None:
-    answered(lambda: infer_from_pb(message))
+_PIECES = (
+    *("{{ ", " }}", "{% if ", " %}", "{% endif %}", "{% for a in ", "{% endfor %}", "messages", "[0]", ".content"),
+    *("|upper", "raise_exception('a')", "''.__class__", ".__mro__", "namespace(a=1)", "|tojson", "{% set a = 1 %}"),
+    *("{# ", " #}", "1/0", "~", "()", "|attr('x')", "range(10)", "strftime_now('%Y')", "{% macro a() %}", "**", "'"),
+)
+
+
+def _rewrite(source: bytes, random: Random) -> bytes:
+    """A template with pieces of the language put in, or garbled."""
+    if random.random() < 0.3:
+        return garble(source, random)
+    at = random.randint(0, len(source))
+    return source[:at] + random.choice(_PIECES).encode() + source[at:]
+
+
+@reads_bytes(CHAT_TEMPLATE.encode(), b"", mutate=_rewrite)
+def templates(source: bytes) -> None:
+    text = ChatTemplate(source.decode(errors="replace")).render([{"role": "user", "content": "a"}])
+    assert "object at 0x" not in text, "a template has got at Python's objects"
