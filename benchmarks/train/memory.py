@@ -27,11 +27,13 @@ _NUM_STEPS = 2
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HeldRow:
     """Attributes:
+    zero: what ranks share of the parameters' state.
     held_bytes, certified_bytes: of each rank, at its peak.
     """
 
     method: str
     recomputes: bool
+    zero: int
     held_bytes: tuple[int, ...]
     certified_bytes: tuple[int, ...]
 
@@ -40,7 +42,7 @@ class HeldRow:
         return tuple(held / most for held, most in zip(self.held_bytes, self.certified_bytes, strict=True))
 
 
-def held_row(step: Captured, execution: Execution, *, method: str, recomputes: bool) -> HeldRow:
+def held_row(step: Captured, execution: Execution, *, method: str, recomputes: bool = False, zero: int = 0) -> HeldRow:
     """From before a rank has its parameters to the end of its second step."""
     fork = multiprocessing.get_context("fork")
     with tempfile.TemporaryDirectory() as directory:
@@ -51,7 +53,8 @@ def held_row(step: Captured, execution: Execution, *, method: str, recomputes: b
             fork.Process(target=_rank, args=(setup, rank, f"{directory}/store", theirs)).start()
             pipes.append(ours)
         held = tuple(pipe.recv() for pipe in pipes)
-    return HeldRow(method=method, recomputes=recomputes, held_bytes=held, certified_bytes=certify(execution).peak_bytes)
+    certified = certify(execution).peak_bytes
+    return HeldRow(method=method, recomputes=recomputes, zero=zero, held_bytes=held, certified_bytes=certified)
 
 
 @contextmanager
