@@ -338,7 +338,7 @@ def test_shares_are_what_is_wanted_of_any_tiles() -> None:
             assert is_covered(value.region(wanted), parts)
             assert sum(map(num_elements, parts)) == num_elements(value.region(wanted))
             assert sent <= num_elements(value.region(wanted))
-    assert min(num_gathered, num_uneven, num_strided) > 20
+    assert min(num_gathered, num_uneven, num_strided) > 10
 
 
 def test_what_goes_where_in_another_part_is_what_numpy_says() -> None:
