@@ -18,6 +18,7 @@ from benchmarks.train.computing import write_run
 from benchmarks.train.gpt import Captured
 from headway.core.execution.certifier import certify
 from headway.core.execution.execution import Execution
+from headway.core.training_job import OptimizerSettings
 from headway.train.setup import Setup, read_setup
 from headway.train.trainer import Trainer
 
@@ -42,11 +43,20 @@ class HeldRow:
         return tuple(held / most for held, most in zip(self.held_bytes, self.certified_bytes, strict=True))
 
 
-def held_row(step: Captured, execution: Execution, *, method: str, recomputes: bool = False, zero: int = 0) -> HeldRow:
+def held_row(
+    step: Captured,
+    execution: Execution,
+    *,
+    method: str,
+    recomputes: bool = False,
+    zero: int = 0,
+    optimizer: str = "sgd",
+) -> HeldRow:
     """From before a rank has its parameters to the end of its second step."""
     fork = multiprocessing.get_context("fork")
+    settings = OptimizerSettings(name=optimizer, rate=0.01)
     with tempfile.TemporaryDirectory() as directory:
-        setup = read_setup(write_run(Path(directory), step, execution, steps=_NUM_STEPS + 1))
+        setup = read_setup(write_run(Path(directory), step, execution, steps=_NUM_STEPS + 1, optimizer=settings))
         pipes = []
         for rank in range(len(execution.ranks)):
             ours, theirs = fork.Pipe(duplex=False)

@@ -32,7 +32,7 @@ from headway.train.setup import Setup
 from headway.train.shard import PIECE
 from headway.train.sharded_parameter import sharded_parameters, sharing_functions
 from headway.train.team import all_rows, teams_of
-from headway.train.tiles import Tiles
+from headway.train.tiles import Shared, Tiles
 from headway.train.validation import Validation
 
 
@@ -287,8 +287,9 @@ class Trainer:
             raise self._diverged(step + 1, total)
         update_s = time.monotonic()
         self._optimizer.step(step, sqrt(squared))
-        whole = [each for each in self._sharded.values() if each.keeps_whole]
-        for gathered in [each.gather(self._links) for each in (*self._gradients.shards, *whole)]:
+        changed = [shard.gather(self._links) for shard in self._gradients.shards]
+        changed += [each.gather(self._links) for each in self._sharded.values() if each.keeps_whole]
+        for gathered in changed:
             gathered.wait("changed parameters")
         for name, master in self._parameters.items():
             if self._state[name] is not master:
@@ -323,8 +324,8 @@ class Trainer:
         held = {name: each.whole(self._links) for name, each in self._sharded.items()}
         masters = self._tiles.whole(self._masters | held)
         own = {name: each for name, each in masters.items() if name in self._kept or name in self._buffers}
-        kinds, shards = self._optimizer.kinds, [*self._gradients.shards, *self._sharded.values()]
-        state = self._tiles.whole_state(self._optimizer.state(), step, kinds, shards, self._links)
+        shared: list[Shared] = [*self._gradients.shards, *self._sharded.values()]
+        state = self._tiles.whole_state(self._optimizer.state(), step, self._optimizer.kinds, shared, self._links)
         kept = {key: value for key, value in state.items() if self._keeps(key.partition("/")[2])}
         job = self._setup.job
         facts = CheckpointFacts(
