@@ -173,6 +173,11 @@ def _memory() -> dict[str, Any]:
             *map(format_bytes, rows[-1].held_bytes),
             ", ".join(f"{share:.0%}" for share in rows[-1].shares),
         )
+    for zero in range(4):
+        execution = step.copies(micro_batch=8, batch=_BATCH, zero=zero)
+        rows.append(held_row(step, execution, method="copies", zero=zero, optimizer="adamw"))
+        shares = ", ".join(f"{share:.0%}" for share in rows[-1].shares)
+        table.add_row(f"two copies, ZeRO {zero}", *map(format_bytes, rows[-1].held_bytes), shares)
     theirs = torch_pipeline(step.model, _SMALL, batch=_BATCH, micro_batch=4, steps=2, counts_memory=True).held_bytes
     table.add_row("torch's 1F1B", *map(format_bytes, theirs), "")
     console.print(table)

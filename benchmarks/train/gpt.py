@@ -2,7 +2,7 @@
 
 import copy
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor, nn
@@ -111,6 +111,16 @@ class Captured:
         orders = stage_orders(method, stages, successors, batch=batch)
         used = {micro_batch: self.programs[micro_batch]}
         found = compile_execution(used, stages, orders, batch=batch, splits=False, optimizer="sgd")
+        assert certify(found).faults == ()
+        return found
+
+    def copies(self, *, batch: int, micro_batch: int, zero: int) -> Execution:
+        """The whole on two ranks."""
+        (stage,) = self.stages((), micro_batch, recomputes=False)
+        stages = [replace(stage, ranks=(0, 1), zero=zero)]
+        orders = stage_orders("1f1b", stages, [()], batch=batch)
+        used = {micro_batch // 2: self.programs[micro_batch // 2]}
+        found = compile_execution(used, stages, orders, batch=batch, splits=False, optimizer="adamw")
         assert certify(found).faults == ()
         return found
 

@@ -18,6 +18,7 @@ from benchmarks.train.computing import write_run
 from benchmarks.train.gpt import Captured
 from headway.core.execution.certifier import certify
 from headway.core.execution.execution import Execution
+from headway.core.training_job import OptimizerSettings
 from headway.train.setup import Setup, read_setup
 from headway.train.trainer import Trainer
 
@@ -27,11 +28,13 @@ _NUM_STEPS = 2
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HeldRow:
     """Attributes:
+    zero: what ranks share of the parameters' state.
     held_bytes, certified_bytes: of each rank, at its peak.
     """
 
     method: str
     recomputes: bool
+    zero: int
     held_bytes: tuple[int, ...]
     certified_bytes: tuple[int, ...]
 
@@ -40,18 +43,28 @@ class HeldRow:
         return tuple(held / most for held, most in zip(self.held_bytes, self.certified_bytes, strict=True))
 
 
-def held_row(step: Captured, execution: Execution, *, method: str, recomputes: bool) -> HeldRow:
+def held_row(
+    step: Captured,
+    execution: Execution,
+    *,
+    method: str,
+    recomputes: bool = False,
+    zero: int = 0,
+    optimizer: str = "sgd",
+) -> HeldRow:
     """From before a rank has its parameters to the end of its second step."""
     fork = multiprocessing.get_context("fork")
+    settings = OptimizerSettings(name=optimizer, rate=0.01)
     with tempfile.TemporaryDirectory() as directory:
-        setup = read_setup(write_run(Path(directory), step, execution, steps=_NUM_STEPS + 1))
+        setup = read_setup(write_run(Path(directory), step, execution, steps=_NUM_STEPS + 1, optimizer=settings))
         pipes = []
         for rank in range(len(execution.ranks)):
             ours, theirs = fork.Pipe(duplex=False)
             fork.Process(target=_rank, args=(setup, rank, f"{directory}/store", theirs)).start()
             pipes.append(ours)
         held = tuple(pipe.recv() for pipe in pipes)
-    return HeldRow(method=method, recomputes=recomputes, held_bytes=held, certified_bytes=certify(execution).peak_bytes)
+    certified = certify(execution).peak_bytes
+    return HeldRow(method=method, recomputes=recomputes, zero=zero, held_bytes=held, certified_bytes=certified)
 
 
 @contextmanager

@@ -76,10 +76,11 @@ def test_a_plan_with_slices_of_tokens_is_shown_and_nothing_starts(headway: Run, 
     stages = tuple(replace(stage, slices=halves) for stage in whole.stages)
     write_plan(replace(whole, slices=(10, 6), stages=stages), directory / "plan.json")
     job = "model: zoo:llama-7b-small\ndata: {synthetic: true}\nbatch: 4\nsteps: 1\nplan: plan.json\nworkers: 4\n"
-    (directory / "job.yaml").write_text(job)
+    (directory / "job.yaml").write_text(f"{job}zero: 3\n")
     shown = headway("train", "job.yaml", "--dry-run", timeout_s=500)
     assert shown.returncode == 0, shown.stderr
     assert "peak memory" in shown.stdout
+    assert "stage 1: each backward pass scatters the gradients of" in " ".join(shown.stdout.split())
     assert "rank 3 FF" in shown.stdout.replace(".", ""), "all slices of a micro-batch before the first comes back"
     assert json.loads(headway("train", "list", "--json").stdout) == []
 
@@ -136,7 +137,8 @@ def test_a_search_for_slices_of_tokens_ends_in_a_run(headway: Run, directory: Pa
         ("colour: red", "unknown field 'colour'"),
         ("schedule: zigzag", "schedule is 'zigzag'"),
         ("precision: float8", "precision is 'float8'"),
-        ("method: zero-3", "method is 'zero-3'"),
+        ("method: zero-4", "method is 'zero-4'"),
+        ("zero: 4", "zero is 4"),
         ("profile: maybe", "profile is 'maybe'"),
         ("optimizer: {name: lion}", "optimizer.name is 'lion'"),
         ("optimizer: {rate: -1}", "optimizer.rate is -1"),

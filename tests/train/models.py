@@ -28,9 +28,9 @@ class Block(nn.Module):
 class Gpt(nn.Module):
     """Its output matrix is its token embedding."""
 
-    def __init__(self, *, dropout: float = 0.0) -> None:
+    def __init__(self, *, dropout: float = 0.0, vocabulary: int = VOCABULARY) -> None:
         super().__init__()
-        self.tokens, self.positions = nn.Embedding(VOCABULARY, HIDDEN), nn.Embedding(SEQ, HIDDEN)
+        self.tokens, self.positions = nn.Embedding(vocabulary, HIDDEN), nn.Embedding(SEQ, HIDDEN)
         self.blocks = nn.ModuleList(Block() for _ in range(NUM_BLOCKS))
         self.norm, self.dropout = nn.LayerNorm(HIDDEN), nn.Dropout(dropout)
 

@@ -45,12 +45,14 @@ def pipeline(
     *,
     method: str,
     is_mixed: bool = False,
+    zero: int = 0,
     **options: bool,
 ) -> tuple[Captured, Execution]:
     """Stages of micro-batches of two examples a rank, all in slices."""
     plan = stages_of(
         step.graph, lambda m: gpt_stage(m, len(ranks)), ranks, [COUNT * len(each) for each in ranks], **options
     )
+    plan = [replace(stage, zero=zero) for stage in plan]
     if is_mixed:
         plan = list(with_casts(plan, in_bfloat16(step.programs[COUNT])))
     return sliced_execution(step, [plan] * len(slices), slices, method=method, is_mixed=is_mixed)

@@ -8,31 +8,47 @@ import subprocess
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from itertools import product
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
+from numpy.typing import NDArray
 
 from headway.core.execution.certifier import certify
 from headway.core.execution.crossing import Crossing, Tile
 from headway.core.execution.execution import Action, ActionKind, Execution, Slot, StageSpec, ValueSpec
 from headway.core.execution.forward import forward_execution
-from headway.core.execution.regions import Region, inside, is_covered, lengths, num_elements, overlap, split
+from headway.core.execution.regions import Region, box, copies, is_covered, lengths, num_elements, overlap, split
 from headway.core.execution.sharding import SplitOperator, StageSharding, TensorTile
 from headway.core.execution.simulator import ExecutionTimes, simulate
+from headway.core.execution.tiles import is_possible
 from headway.core.graph import dtype_bytes
 from headway.core.sharding_spec import Shard, ShardingSpec
 from headway.core.training_run import CHECKPOINTS_DIRECTORY
 from headway.train.checkpoint import Checkpoints
 from tests.train.models import HIDDEN, SEQ, Gpt, gpt_stage
-from tests.train.runs import BATCH, Captured, captured, difference, execution_of, stages_of, train_alone, write_run
+from tests.train.runs import (
+    BATCH,
+    Captured,
+    captured,
+    difference,
+    execution_of,
+    stages_of,
+    train_alone,
+    train_in_threads,
+    write_run,
+)
 from tests.train.test_exact import SGD, data_of
+from tests.train.test_tiles import MESH, coordinates, part, specs
 
 COUNT, NUM_STEPS = 2, 8
 VALUE_BYTES = BATCH * SEQ * HIDDEN * 8
 """What crosses between two stages in one direction, of a whole batch."""
-Cuts = tuple[int | None, ...]
-"""Of each axis of a mesh the dim that it cuts."""
+Cuts = tuple[int | Shard | None, ...]
+"""Of each axis of a mesh the dim that it cuts, or how it cuts inside of one."""
+Indices = NDArray[np.int64]
 
 pytestmark = pytest.mark.timeout(600)  # a machine that does much else takes long to start ranks
 
@@ -43,7 +59,7 @@ def step() -> Captured:
 
 
 def _spec(cuts: Cuts) -> ShardingSpec:
-    return ShardingSpec(tuple(None if dim is None else Shard(dim) for dim in cuts))
+    return ShardingSpec(tuple(Shard(each) if isinstance(each, int) else each for each in cuts))
 
 
 def _crossing(step: Captured, stages: Sequence[StageSpec]) -> list[tuple[int, int, int]]:
@@ -116,6 +132,8 @@ def _bytes(execution: Execution, source: int, target: int) -> tuple[int, int]:
 
 
 WHOLE, TOKENS, CHANNELS = (None,), (1,), (2,)
+HEADS = (Shard(2, outer=4),)
+"""Of each of four runs of channels a part."""
 CASES: dict[
     str, tuple[list[tuple[int, ...]], list[tuple[int, ...]], list[tuple[Cuts, Cuts]], tuple[int, int], tuple[int, int]]
 ] = {
@@ -130,6 +148,10 @@ CASES: dict[
         (1, 1),
         (1, 0),
     ),
+    "inside a dim": ([(0, 1), (2, 3)], [(2,), (2,)], [(TOKENS, HEADS), (CHANNELS, CHANNELS)], (1, 0), (1, 0)),
+    "2 to 4 inside": ([(0, 1), (2, 3, 4, 5)], [(2,), (4,)], [(HEADS, CHANNELS), (HEADS, HEADS)], (1, 0), (1, 0)),
+    "2 to 3": ([(0, 1), (2, 3, 4)], [(2,), (3,)], [(CHANNELS, CHANNELS), (TOKENS, TOKENS)], (1, 0), (1, 0)),
+    "one to 5 that want the same": ([(0,), (1, 2, 3, 4, 5)], [(), (5,)], [((), ()), (WHOLE, WHOLE)], (1, 4), (1, 0)),
     "one to 4": ([(0,), (1, 2, 3, 4)], [(), (2, 2)], [((), ()), ((None, None), (2, 2))], (1, 3), (1, 0)),
 }
 
@@ -144,6 +166,26 @@ def test_every_tile_is_sent_once_and_ranks_that_want_the_same_gather_it(name: st
     for (source, target), (sent, gathered) in {(0, 1): forward, (1, 0): backward}.items():
         assert _bytes(made, source, target) == (sent * VALUE_BYTES, gathered * VALUE_BYTES)
     assert simulate(made, ExecutionTimes(parts=(1.0,) * len(made.parts))).iteration_s > 0
+
+
+def test_cuts_inside_a_dim_and_uneven_parts_learn_what_one_process_learns(step: Captured, tmp_path: Path) -> None:
+    """Runs of channels to other runs of them, and whole values to five ranks, no dim of which divides by five."""
+    stages = (
+        _stages(step, [(0, 1), (2, 3, 4, 5, 6)], [(2,), (5,)], [(TOKENS, HEADS), (WHOLE, WHOLE)]),
+        _stages(step, [(0, 1), (2, 3)], [(2,), (2,)], [(TOKENS, HEADS), ((Shard(2, outer=2),), HEADS)]),
+    )
+    for number, made in enumerate(_lists(step, each) for each in stages):
+        assert certify(made).faults == ()
+        _learns(write_run(tmp_path / str(number), step, made, optimizer=SGD, steps=NUM_STEPS), step)
+
+
+def _learns(directory: Path, step: Captured) -> None:
+    found = train_in_threads(directory)
+    losses, weights = train_alone(step.model, data_of(directory), SGD, NUM_STEPS)
+    assert found == pytest.approx(losses, rel=1e-10)
+    checkpoint = Checkpoints(directory / CHECKPOINTS_DIRECTORY, keep=1).latest()
+    assert checkpoint is not None
+    assert difference(checkpoint.state(), weights) < 1e-10
 
 
 def test_meshes_that_cut_differently_learn_what_one_process_learns(step: Captured, tmp_path: Path) -> None:
@@ -214,58 +256,99 @@ def test_a_wrong_gather_is_refused_by_rank_and_action(name: str, step: Captured)
 
 
 def _grid(region: Region, chosen: random.Random) -> list[Region]:
-    """Equal parts of a region along some dims."""
+    """Parts of a region along some dims, equal or nearly so."""
     parts = [region]
-    for dim in range(len(region)):
+    for dim, size in enumerate(lengths(region)):
         count = chosen.choice([1, 1, 2, 3, 4])
-        if (region[dim][1] - region[dim][0]) % count == 0:
-            parts = [each for part in parts for each in split(part, dim, count)]
+        parts = [each for part in parts for each in split(part, dim, min(count, size))]
     return parts
 
 
+def _strided(region: Region, chosen: random.Random) -> list[Region]:
+    """What the devices of some mesh have of a region that they cut inside of dims, each part once."""
+    shape, mesh = lengths(region), chosen.choice([(2,), (3,), (2, 2), (2, 3)])
+    shards = [Shard(dim, outer) for dim in (0, 1) for outer in (1, 2, 3, 4)]
+    specs = [ShardingSpec(axes) for axes in product(shards, repeat=len(mesh))]
+    spec = chosen.choice([each for each in specs if is_possible(shape, each, mesh)])
+    sharding = StageSharding(mesh=mesh, operators=())
+    return sorted({sharding.part_of(region, spec, member) for member in range(sharding.num_devices)})
+
+
+def _indices(region: Region) -> list[Indices]:
+    return [np.concatenate([np.arange(first, end) for first, end in dim]) for dim in region]
+
+
+def test_a_device_has_the_part_of_a_region_that_its_moves_say() -> None:
+    """By the indices that `tests/train/test_tiles.py` finds along each dim."""
+    shape = [24, 36]
+    whole = torch.arange(24 * 36).view(shape)
+    sharding = StageSharding(mesh=MESH, operators=())
+    every = specs(shape)
+    assert max(len(sharding.part_of(box(shape), spec, 1)[0]) for spec in every) > 1
+    for spec in every:
+        for member, at in enumerate(coordinates()):
+            region = sharding.part_of(box(shape), spec, member)
+            found = whole.numpy()[np.ix_(*_indices(region))]
+            assert np.array_equal(found, part(whole, spec, at).numpy()), spec
+
+
 def test_shares_are_what_is_wanted_of_any_tiles() -> None:
-    """Random grids of tiles with random holders, and random tiles that random groups want: put together from their
-    pieces and gathered, they are right, and no element is sent to a group more than once where its parts divide."""
+    """Random grids of tiles with random holders, and random tiles that random groups want, some of them in several
+    ranges of a dim: put together from their pieces and gathered, they are right, and no element is sent to a group more
+    than once where some dim has an element for each of it."""
     chosen = random.Random(0)
     value = ValueSpec(number=7, name="x", shape=(12, 12), stride=(12, 1), dtype="float32", examples=4, dim=0)
-    full = torch.arange(8 * 3 * 12).view(24, 12)
-    num_gathered = 0
+    full = np.arange(8 * 3 * 12).reshape(24, 12)
+    num_gathered = num_uneven = num_strided = 0
     for _ in range(300):
         first = chosen.choice([0, 4])
         examples = Slot(value=7, first=first, count=4)
         makers = iter(chosen.sample(range(40), 40))
+        regions = chosen.choice([_grid, _strided])(value.region(examples), chosen)[:20]
+        if not is_covered(value.region(examples), regions):
+            continue
         tiles = [
             Tile(replace(examples, tile=region), tuple(next(makers) for _ in range(chosen.choice([1, 1, 2]))))
-            for region in _grid(value.region(examples), chosen)[:20]
+            for region in regions
         ]
-        if not is_covered(value.region(examples), [value.region(tile.slot) for tile in tiles]):
-            continue
-        wanted = replace(examples, tile=chosen.choice(_grid(value.region(examples), chosen)))
+        wanted = replace(examples, tile=chosen.choice(chosen.choice([_grid, _strided])(value.region(examples), chosen)))
         group = chosen.sample(range(60), chosen.choice([1, 2, 3, 4]))
         shares = Crossing().shares(value, wanted, group, tiles)
         sent = 0
         for rank, share in zip(group, shares, strict=True):
             region = value.region(share.slot)
-            made = torch.full(lengths(region), -1)
+            own = _indices(region)
+            made = np.full(lengths(region), -1)
             for piece in share.pieces:
                 common = overlap(value.region(piece.source), region)
                 assert common is not None
-                _at(made, inside(common, region)).copy_(_at(full, inside(common, ((0, 24), (0, 12)))))
+                assert overlap(value.region(piece.slot), region) == common
+                places = [np.searchsorted(all_of, some) for all_of, some in zip(own, _indices(common), strict=True)]
+                made[np.ix_(*places)] = full[np.ix_(*_indices(common))]
                 holders = next(tile.holders for tile in tiles if tile.slot == piece.source)
                 assert piece.owner in holders
                 assert (piece.owner == rank) == (rank in holders)
                 sent += num_elements(common) if piece.owner != rank else 0
-            assert torch.equal(made, _at(full, inside(region, ((0, 24), (0, 12)))))
+            assert np.array_equal(made, full[np.ix_(*own)])
+            num_strided += max(map(len, region)) > 1
         parts = [value.region(share.slot) for share in shares]
         if parts[0] != value.region(wanted):
             num_gathered += 1
+            num_uneven += len(set(map(num_elements, parts))) > 1
             assert is_covered(value.region(wanted), parts)
             assert sum(map(num_elements, parts)) == num_elements(value.region(wanted))
             assert sent <= num_elements(value.region(wanted))
-    assert num_gathered > 50
+    assert min(num_gathered, num_uneven, num_strided) > 10
 
 
-def _at(tensor: torch.Tensor, places: Sequence[tuple[int, int]]) -> torch.Tensor:
-    for dim, (first, length) in enumerate(places):
-        tensor = tensor.narrow(dim, first, length)
-    return tensor
+def test_what_goes_where_in_another_part_is_what_numpy_says() -> None:
+    chosen = random.Random(1)
+    full = np.arange(24 * 12).reshape(24, 12)
+    for _ in range(200):
+        source, target = (chosen.choice(chosen.choice([_grid, _strided])(box((24, 12)), chosen)) for _ in range(2))
+        has, made = full[np.ix_(*_indices(source))], np.full(lengths(target), -1)
+        for boxes in product(*copies(source, target)):
+            to = tuple(slice(at, at + length) for _, at, length in boxes)
+            made[to] = has[tuple(slice(at, at + length) for at, _, length in boxes)]
+        wanted = full[np.ix_(*_indices(target))]
+        assert np.array_equal(made, np.where(np.isin(wanted, has), wanted, -1))

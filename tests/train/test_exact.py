@@ -57,10 +57,10 @@ def _scheduled(step: Captured, shape: str, method: str, num_stages: int) -> Exec
     return execution_of(step, stages, successors=[], splits=True, orders=orders)
 
 
-def _uneven_replicas(step: Captured, *, shards_update: bool = False) -> Execution:
+def _uneven_replicas(step: Captured, *, zero: int = 0) -> Execution:
     """The first stage on two ranks, each with a part of a micro-batch; the second one has micro-batches of its own."""
     stages = stages_of(step.graph, lambda module: gpt_stage(module, 2), [(0, 1), (2,)], [8, 2])
-    given = [replace(stage, shards_update=shards_update) for stage in stages]
+    given = [replace(stage, zero=zero) for stage in stages]
     return execution_of(step, given, successors=[(1,), ()])
 
 
@@ -83,7 +83,7 @@ CASES: dict[
     "zero bubble V": (Gpt, (2,), lambda step: _scheduled(step, "zigzag", "zb-v", 4), ADAMW),
     "replicas": (Gpt, (2, 4), _uneven_replicas, SGD),
     "padded": (Gpt, (2, 4), _uneven_replicas, ADAMW),
-    "shared updates": (Gpt, (2, 4), lambda step: _uneven_replicas(step, shards_update=True), ADAMW),
+    "shared updates": (Gpt, (2, 4), lambda step: _uneven_replicas(step, zero=1), ADAMW),
     "shared operators": (Gpt, (2, 4), lambda step: planned(step, "mesh: 2x2, axes: [data, model], zero: 1"), ADAMW),
     "two meshes": (Gpt, (2, 4), _two_meshes, ADAMW),
     "branches": (Branches, (2, 4, 8), _branches, ADAMW),

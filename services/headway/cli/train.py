@@ -25,7 +25,15 @@ from headway.cli.training_run.pods import end_pods, submit, submit_again
 from headway.cli.training_run.preparing import PreparedRun, prepare_run, write_weights
 from headway.cli.training_run.runs import RunState, find_run, list_runs, move_run, new_run
 from headway.cli.training_run.trace import chrome_trace, draw_trace, read_trace, trace_lines
-from headway.cli.training_run.view import gantt_lines, lists_table, run_document, runs_table, step_line, unshared_lines
+from headway.cli.training_run.view import (
+    gantt_lines,
+    lists_table,
+    run_document,
+    runs_table,
+    step_line,
+    unshared_lines,
+    zero_lines,
+)
 from headway.core.codec import to_document
 from headway.core.errors import FailedPreconditionError, InvalidArgumentError
 from headway.core.initial_weights import ExportRequest
@@ -328,7 +336,7 @@ def _show(prepared: PreparedRun, *, as_json: bool) -> None:
     if prepared.priced_by:
         console.print(f"Planned by {prepared.priced_by}.", highlight=False)
     console.print(lists_table(prepared), highlight=False)
-    for line in unshared_lines(prepared):
+    for line in (*zero_lines(prepared), *unshared_lines(prepared)):
         console.print(line, highlight=False)
     for line in gantt_lines(prepared):
         typer.echo(line)

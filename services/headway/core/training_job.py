@@ -9,8 +9,10 @@ RATE_SCHEDULES = ("constant", "linear", "cosine")
 PRECISIONS = ("float32", "bfloat16")
 AUTO, NEVER, ALWAYS = "auto", "never", "always"
 PROFILING = (AUTO, NEVER, ALWAYS)
-PLAN_METHODS = ("pp-dp", "inter-only", "data-parallel", "alpa", "graphpipe", "terapipe", "auto")
-"""Of `headway plan train`, those by which a job's plan is searched: up to the ZeRO stage that workers run."""
+PLAN_METHODS = (
+    "pp-dp", "inter-only", "data-parallel", "zero-2", "zero-3", "alpa", "graphpipe", "terapipe", "auto"
+)  # fmt: skip
+"""Of `headway plan train`, those by which a job's plan is searched."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -119,15 +121,16 @@ class TrainingJob:
     batch: examples of an iteration.
     workers: ranks, each a process.
     plan: a training plan's file, or 'auto' for one that is searched.
-    method: by which a plan is searched, one of `PLAN_METHODS`: stages with copies, stages alone, copies alone, stages
-        whose ranks share operators, graphs of such, slices of tokens, or the best of these three.
+    method: by which a plan is searched, one of `PLAN_METHODS`: stages with copies, stages alone, copies alone, such
+        with ZeRO's stage 2 or 3, stages whose ranks share operators, graphs of such, slices of tokens, or the best of
+        these three.
     profile: whether operators are measured before a plan is searched, one of `PROFILING`: where it is possible, and the
         catalogue's figures count where it is not; never; or else there is no plan.
     micro_batches: of an iteration, where the plan is searched; None for as many as the search finds best.
     schedule: the order of forward and backward passes.
     precision: float32, or bfloat16 with float32 masters.
-    zero: 1 where the ranks of each stage share its optimizer's state, 0 where each has all of it; None as the plan has
-        it.
+    zero: what the ranks of each stage share: 0 nothing, 1 the optimizer's state, 2 gradients too, 3 parameters too;
+        None as the plan has it.
     seed: of weights, data and everything random in the model.
     deterministic: operators that could give other bits each time are refused; without it a run has the same bits again
         on the same machine as far as torch's kernels have.
@@ -177,8 +180,8 @@ class TrainingJob:
                 hint="Give 0 for a free one, or below 65536.",
                 field="metrics_port",
             )
-        if self.zero not in (None, 0, 1):
-            raise InvalidArgumentError(f"zero is {self.zero}.", hint="Give 0 or 1.", field="zero")
+        if self.zero not in (None, 0, 1, 2, 3):
+            raise InvalidArgumentError(f"zero is {self.zero}.", hint="Give 0, 1, 2 or 3.", field="zero")
         _among("precision", self.precision, PRECISIONS)
         _among("method", self.method, PLAN_METHODS)
         _among("profile", self.profile, PROFILING)

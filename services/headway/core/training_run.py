@@ -4,12 +4,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from headway.core.batch_dims import BatchDims
-from headway.core.errors import FailedPreconditionError
 from headway.core.execution.execution import Execution, StageSpec
 from headway.core.execution.planned import shared_axes, with_sharding
 from headway.core.execution.simulator import ExecutionTimes, Span
 from headway.core.graph import Graph
-from headway.core.plan.training import TrainingPlan, TrainingStage
+from headway.core.plan.training import TrainingPlan
 from headway.core.program import Program
 from headway.core.token_slices import TokenSlices
 from headway.core.training_job import TrainingJob
@@ -21,8 +20,6 @@ RUN_FILE, INITIAL_FILE, PROGRESS_FILE, PROCESS_FILE = (
     "process.json",
 )
 CHECKPOINTS_DIRECTORY, TENSORBOARD_DIRECTORY = "checkpoints", "tensorboard"
-MOST_ZERO = 1
-"""The highest ZeRO stage that workers run: they share the optimizer's state."""
 LATEST_FILE = "LATEST"
 """Names the last checkpoint, in their directory."""
 
@@ -119,19 +116,13 @@ def plan_stages(plan: TrainingPlan, graph: Graph, *, zero: int | None = None) ->
 
     Args:
         graph: that the plan is for.
-        zero: 0 or 1, whatever the plan says of that; None as it says.
-
-    Raises:
-        FailedPreconditionError: a stage shards gradients or weights, and is to run as the plan says.
+        zero: the ZeRO stage, whatever the plan says of that; None for the highest that a stage has in the plan.
     """
     loops = {op.name: along for op, along in zip(graph.operators, BatchDims(graph).loops, strict=True)}
     backward = {operator.name for operator in graph.operators if operator.is_backward}
     whole = set(plan.shared_parameters)
     found = []
-    for number, stage in enumerate(plan.stages):
-        if zero is None:
-            _check_stage(number, stage)
-        kept = max(stage.zero_stages, default=0) if zero is None else zero
+    for stage in plan.stages:
         shared = shared_axes(stage, loops)
         spec = StageSpec(
             forward=tuple(name for name in stage.operators if name not in backward),
@@ -139,7 +130,7 @@ def plan_stages(plan: TrainingPlan, graph: Graph, *, zero: int | None = None) ->
             ranks=tuple(stage.devices),
             micro_batch=plan.micro_batch_of(stage),
             recomputes=stage.recomputes,
-            shards_update=kept == 1,
+            zero=max(stage.zero_stages, default=0) if zero is None else zero,
         )
         found.append(with_sharding(spec, stage, graph, shared, whole) if shared else spec)
     return tuple(found)
@@ -153,13 +144,3 @@ def slice_stages(plan: TrainingPlan, graph: Graph, *, zero: int | None = None) -
     tokens = TokenSlices(graph)
     by_length = {length: plan_stages(plan, tokens.at(graph, length, 0), zero=zero) for length in set(plan.slices)}
     return [by_length[length] for length in plan.slices]
-
-
-def _check_stage(number: int, stage: TrainingStage) -> None:
-    if max(stage.zero_stages, default=0) > MOST_ZERO:
-        raise FailedPreconditionError(
-            f"Stage {number} shards its gradients or weights (ZeRO stage {stage.zero_stages[-1]}), and workers the "
-            "optimizer's state only.",
-            hint="Let the job say zero: 1, which takes more memory, or plan: auto.",
-            field="plan",
-        )

@@ -53,7 +53,6 @@ class TrainingSearch:
     measured: what the graph's own operators were measured to take, where that counts before both.
     layout: the user's own plan, to be priced instead of searching one.
     solver: of integer programs, one of `SOLVERS`.
-    most_zero: the highest ZeRO stage that the plan's parameters may have.
     processes: that try numbers of micro-batches at once; None for one, or for as many as a Ray cluster has cores.
     ray: address of a Ray cluster, which the planner sets; empty for none.
     files: the captured graph under `GRAPH`, in base64.
@@ -73,7 +72,6 @@ class TrainingSearch:
     measured: OperatorSeconds | None = None
     layout: TrainingLayout | None = None
     solver: str = SOLVERS[0]
-    most_zero: int = 3
     processes: int | None = None
     ray: str = ""
     files: dict[str, str] = field(default_factory=dict)

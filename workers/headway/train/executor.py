@@ -7,12 +7,13 @@ slot that is on its way is waited for by what reads it first.
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from itertools import product
 
 import torch
 
 from headway.core.execution.execution import RUNS, Action, ActionKind, Execution, Slot, ValueSpec
 from headway.core.execution.parts import StepParts
-from headway.core.execution.regions import Region, inside, lengths, overlap
+from headway.core.execution.regions import copies, lengths
 from headway.core.execution.settled import settled_sends
 from headway.core.execution.strides import dense_stride
 from headway.train.batch import Batch
@@ -20,8 +21,8 @@ from headway.train.gradients import Gradients
 from headway.train.links import Links, Pending
 from headway.train.parts import PartRunner
 
-Narrow = Callable[[torch.Tensor], torch.Tensor]
-"""Gives a part of a tensor, as a view."""
+Box = tuple[tuple[int, int, int], ...]
+"""Of each dim from where on in one tensor, to where in another, and how many elements."""
 _SEEDS = 0x9E3779B97F4A7C15
 _MOST_SEED = (1 << 63) - 1
 _NO_BATCH = Batch(step=0, tensors={}, shares={})
@@ -103,8 +104,8 @@ class Executor:
             self._sends.setdefault(action.peer, deque())
             self._num_over[action.peer] = 0
             piece, source = action.slots
-            narrow = self._narrowed(source, self._values[piece.value].region(piece))
-            return partial(self._send, numbers[1], narrow, action.peer, tag)
+            boxes = self._boxes(source, piece)
+            return partial(self._send, numbers[1], boxes, action.shape, action.peer, tag)
         self._note_stride(numbers[0], action.slots[0])
         self._settles[numbers[0]] = action.peer, num_settled
         return partial(self._receive, numbers[0], action.shape, _dtype(action.dtype), action.peer, tag)
@@ -113,23 +114,20 @@ class Executor:
         made, *sources = action.slots
         spec = self._values[made.value]
         region = spec.region(made)
-        copies = []
-        for source in sources:
-            common = overlap(spec.region(source), region)
-            assert common is not None, "the certifier saw that it has a part"
-            copies.append((self._number(source), self._narrowed(source, common), self._narrowed(made, common)))
+        pieces = [(self._number(source), self._boxes(source, made)) for source in sources]
         at = self._number(made)
         self._note_stride(at, made)
-        return partial(self._join, at, lengths(region), copies, spec)
+        return partial(self._join, at, lengths(region), pieces, spec)
 
     def _bound_gather(self, action: Action) -> Callable[[], None]:
         made, *parts = action.slots
         spec = self._values[made.value]
         pairs = zip(lengths(spec.region(made)), lengths(spec.region(parts[0])), strict=True)
         dim = next(dim for dim, (whole, part) in enumerate(pairs) if whole != part)
+        sizes = [lengths(spec.region(part))[dim] for part in parts]
         own, at = self._number(parts[action.ranks.index(self._rank)]), self._number(made)
         self._note_stride(at, made)
-        return partial(self._gather, at, own, dim, action.ranks, spec.name)
+        return partial(self._gather, at, own, dim, sizes, action.ranks, spec.name)
 
     def _bound_run(self, action: Action) -> Callable[[], None]:
         part = self._execution.parts[action.part]
@@ -203,10 +201,16 @@ class Executor:
         for at, key in losses:
             self._loss.add_(results[at], alpha=self._batch.shares[key])
 
-    def _send(self, source: int, narrow: Narrow, peer: int, tag: int) -> None:
+    def _send(self, source: int, boxes: Sequence[Box], shape: tuple[int, ...], peer: int, tag: int) -> None:
         if source in self._coming:
             self._arrive(source, "what it hands on")
-        self._sends[peer].append(self._links.send(narrow(self._there(source)).contiguous(), peer, tag))
+        tensor = self._there(source)
+        if len(boxes) == 1:
+            piece = _narrowed(tensor, [(first, length) for first, _, length in boxes[0]]).contiguous()
+        else:
+            piece = tensor.new_empty(shape)
+            _copy(tensor, piece, boxes)
+        self._sends[peer].append(self._links.send(piece, peer, tag))
 
     def _receive(self, at: int, shape: tuple[int, ...], dtype: torch.dtype, peer: int, tag: int) -> None:
         room = torch.empty(shape, dtype=dtype)
@@ -217,24 +221,35 @@ class Executor:
         self,
         at: int,
         shape: tuple[int, ...],
-        copies: Sequence[tuple[int, Narrow, Narrow]],
+        pieces: Sequence[tuple[int, Sequence[Box]]],
         spec: ValueSpec,
     ) -> None:
         """Args:
-        copies: of each source its number, what of it is wanted, and where that is to be.
+        pieces: of each source its number, and what of it goes where.
         """
-        for source, _, _ in copies:
+        for source, _ in pieces:
             if source in self._coming:
                 self._arrive(source, f"a part of {spec.name}")
         made = torch.empty(shape, dtype=_dtype(spec.dtype))
-        for source, wanted, place in copies:
-            place(made).copy_(wanted(self._there(source)))
+        for source, boxes in pieces:
+            _copy(self._there(source), made, boxes)
         self._slots[at] = self._laid_out(at, made)
 
-    def _gather(self, at: int, own: int, dim: int, ranks: tuple[int, ...], what: str) -> None:
+    def _gather(self, at: int, own: int, dim: int, sizes: Sequence[int], ranks: tuple[int, ...], what: str) -> None:
+        """Args:
+        sizes: of the ranks' parts along the dim; shorter ones travel with zeros behind them.
+        """
         if own in self._coming:
             self._arrive(own, f"a part of {what}")
-        parts = self._links.gather_row(self._there(own).contiguous(), ranks)
+        tensor = self._there(own)
+        if tensor.shape[dim] < max(sizes):
+            room = list(tensor.shape)
+            room[dim] = max(sizes)
+            padded = tensor.new_zeros(room)
+            padded.narrow(dim, 0, tensor.shape[dim]).copy_(tensor)
+            tensor = padded
+        given = self._links.gather_row(tensor.contiguous(), ranks)
+        parts = [part.narrow(dim, 0, size) for part, size in zip(given, sizes, strict=True)]
         self._slots[at] = self._laid_out(at, torch.cat(parts, dim))
 
     def _free(self, numbers: Sequence[int]) -> None:
@@ -287,21 +302,24 @@ class Executor:
         if stride != dense_stride(shape, tuple(range(len(shape), 0, -1))):
             self._strides[at] = stride
 
-    def _narrowed(self, source: Slot, region: Region) -> Narrow:
-        """Gives the part of a slot's tensor that has a region."""
-        whole = self._values[source.value].region(source)
-        cuts = [
-            (dim, first, length)
-            for dim, (first, length) in enumerate(inside(region, whole))
-            if length != whole[dim][1] - whole[dim][0]
-        ]
+    def _boxes(self, source: Slot, target: Slot) -> list[Box]:
+        """What of a slot's tensor goes where in another's."""
+        spec = self._values[source.value]
+        return list(product(*copies(spec.region(source), spec.region(target))))
 
-        def narrow(tensor: torch.Tensor) -> torch.Tensor:
-            for dim, first, length in cuts:
-                tensor = tensor.narrow(dim, first, length)
-            return tensor
 
-        return narrow
+def _copy(source: torch.Tensor, target: torch.Tensor, boxes: Sequence[Box]) -> None:
+    for each in boxes:
+        wanted = _narrowed(source, [(first, length) for first, _, length in each])
+        _narrowed(target, [(to, length) for _, to, length in each]).copy_(wanted)
+
+
+def _narrowed(tensor: torch.Tensor, places: Sequence[tuple[int, int]]) -> torch.Tensor:
+    """A part of a tensor, as a view: of each dim from where on, and how many elements."""
+    for dim, (first, length) in enumerate(places):
+        if length != tensor.shape[dim]:
+            tensor = tensor.narrow(dim, first, length)
+    return tensor
 
 
 def _dtype(name: str) -> torch.dtype:

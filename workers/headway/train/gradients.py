@@ -6,21 +6,24 @@ from functools import reduce
 import torch
 
 from headway.core.execution.execution import ActionKind, Execution
+from headway.core.execution.zero import sharing_rows
 from headway.train.links import Links, Pending
 from headway.train.shard import Shard
 
 
 def reduce_groups(execution: Execution) -> list[tuple[int, ...]]:
-    """The sets of ranks that add up gradients together, in an order that is the same everywhere."""
+    """The sets of ranks that add up gradients together, or have parts of the same parameters, in an order that is the
+    same everywhere."""
     actions = (action for each in execution.ranks for action in each.actions)
-    return sorted({action.ranks for action in actions if action.kind is ActionKind.REDUCE})
+    adding = {action.ranks for action in actions if action.kind is ActionKind.REDUCE}
+    return sorted(adding | sharing_rows(execution.stages))
 
 
 class Gradients:
     """Those that the same ranks add up together lie in one tensor, so that it travels as one.
 
     Args:
-        parameters: of this rank, by name.
+        parameters: of this rank, by name; of one that others have parts of, this rank's part.
 
     Attributes:
         by_name: of all parameters, what parts add theirs to; of those in `shards` this rank's own sums.

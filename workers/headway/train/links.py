@@ -84,6 +84,12 @@ class Links:
         self._wait_for_row(self._rows[row].allgather([parts], [tensor]), row)
         return parts
 
+    def gather_flat(self, part: torch.Tensor, row: tuple[int, ...]) -> torch.Tensor:
+        """The parts of all ranks of a row behind each other, each of one dim and one size."""
+        room = part.new_empty(len(part) * len(row))
+        self._wait_for_row(self._rows[row].allgather([list(room.chunk(len(row)))], [part]), row)
+        return room
+
     def add_up_row(self, tensor: torch.Tensor, row: tuple[int, ...]) -> torch.Tensor:
         """Replaces the tensor on all ranks of a row by the sum of theirs, and gives it."""
         self._wait_for_row(self._rows[row].allreduce([tensor]), row)
@@ -97,13 +103,13 @@ class Links:
         """
         return self.exchange_row(parts, row).sum(0)
 
-    def exchange_row(self, parts: Sequence[torch.Tensor], row: tuple[int, ...]) -> torch.Tensor:
+    def exchange_row(self, parts: Sequence[torch.Tensor] | torch.Tensor, row: tuple[int, ...]) -> torch.Tensor:
         """What the ranks of a row have for this one, in the row's order, along a new dim 0.
 
         Args:
-            parts: for each rank of the row, all of one shape.
+            parts: for each rank of the row, all of one shape; or one tensor that has them along dim 0.
         """
-        given = torch.stack(list(parts))
+        given = parts if isinstance(parts, torch.Tensor) else torch.stack(list(parts))
         received = torch.empty_like(given)
         self._wait_for_row(self._rows[row].alltoall_base(received, given, [], []), row)
         return received

@@ -208,7 +208,7 @@ def _together(stages: Sequence[StageSpec]) -> StageSpec:
         ranks=(0,),
         micro_batch=min(stage.examples for stage in stages),
         recomputes=all(stage.recomputes for stage in stages),
-        shards_update=False,
+        zero=0,
         sharding=None,
     )
 

@@ -30,6 +30,7 @@ class ComputingParts:
         cuts: by stage; only parts of these stages are run.
         sums: of the gradients of these stages' parameters, by name, to which parts add theirs.
         teams: of each stage whose ranks share its operators, how they move values.
+        functions: further ones that parts call, by their targets.
         trains: else there are forward passes only, without dropout.
     """
 
@@ -40,10 +41,11 @@ class ComputingParts:
         *,
         sums: Mapping[str, torch.Tensor],
         teams: Mapping[int, Team] | None = None,
+        functions: Mapping[str, Callable[..., torch.Tensor]] | None = None,
         trains: bool = True,
     ) -> None:
         device = torch.device("cpu")
-        own = {stage: team.functions() for stage, team in (teams or {}).items()}
+        own = {stage: {**team.functions(), **(functions or {})} for stage, team in (teams or {}).items()}
         self._sums: dict[int, list[torch.Tensor]] = {}
         self._functions: dict[int, Callable[[list[torch.Tensor]], Sequence[torch.Tensor]]] = {}
         self._giving = {at for at, part in enumerate(execution.parts) if part.writes}
@@ -52,7 +54,9 @@ class ComputingParts:
                 self._sums[at] = [sums[name] for name in part.gradients]
                 program = accumulating(cuts[part.stage].parts[at].cut.program, list(map(_dtype_name, self._sums[at])))
                 program = program if trains else without_dropout(program)
-                self._functions[at] = build_module(program, device, own.get(part.stage), takes_list=True).forward
+                self._functions[at] = build_module(
+                    program, device, own.get(part.stage, functions), takes_list=True
+                ).forward
 
     def run(self, part: int, values: list[torch.Tensor]) -> Sequence[torch.Tensor]:
         values += self._sums[part]

@@ -39,6 +39,14 @@ class Shard:
             self.parameters[name].copy_(parameter)
             at = end
 
+    @property
+    def dtype(self) -> torch.dtype:
+        return self._values.dtype
+
+    @property
+    def shapes(self) -> dict[str, torch.Size]:
+        return {name: parameter.shape for name, parameter in self.parameters.items()}
+
     def pieces(self) -> Iterator[tuple[str, torch.Tensor, torch.Tensor]]:
         """What this rank changes: 'NAME@FIRST', which says where in the parameter it begins, with the piece and its
         gradient."""

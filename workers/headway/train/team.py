@@ -5,7 +5,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 import torch
 
 from headway.core.execution.execution import ActionKind, Execution, StageSpec
+from headway.core.execution.meetings import PLACES
 from headway.core.execution.tiles import Move, MoveKind, moves
+from headway.core.execution.zero import sharing_rows
 from headway.core.sharding_spec import ShardingSpec
 from headway.train.links import Links
 
@@ -26,9 +28,11 @@ class Team:
             MoveKind.EXCHANGE.value: self._exchange,
             MoveKind.SLICE.value: self._slice,
             MoveKind.SUM.value: self._sum,
+            MoveKind.MAX.value: self._max,
             MoveKind.SCATTER.value: self._scatter,
             MoveKind.FIRST.value: self._first,
             MoveKind.SPREAD.value: self._spread,
+            PLACES: self._places,
         }
 
     def whole(self, tensor: torch.Tensor, spec: ShardingSpec) -> torch.Tensor:
@@ -59,6 +63,16 @@ class Team:
     def _sum(self, tensor: torch.Tensor, axis: int, _dim: int, _outer: int) -> torch.Tensor:
         return self._links.add_up_row(tensor.contiguous(), self._rows[axis])
 
+    def _max(self, tensor: torch.Tensor, axis: int, _dim: int, _outer: int) -> torch.Tensor:
+        return torch.stack(self._links.gather_row(tensor.contiguous(), self._rows[axis])).amax(0)
+
+    def _places(self, indices: torch.Tensor, axes: Sequence[int], size: int) -> torch.Tensor:
+        """Less the first index of the part of `size` that this rank has of a dim which these axes cut, in order."""
+        part = 0
+        for axis in axes:
+            part = part * self._sharding.mesh[axis] + self._coordinates[axis]
+        return indices - part * size
+
     def _scatter(self, tensor: torch.Tensor, axis: int, dim: int, outer: int) -> torch.Tensor:
         parts = [part.flatten(dim, dim + 1).contiguous() for part in self._cut(tensor, axis, dim, outer)]
         return self._links.add_up_own(parts, self._rows[axis])
@@ -79,12 +93,12 @@ class Team:
 
 
 def all_rows(execution: Execution) -> list[tuple[int, ...]]:
-    """The sets of ranks that move values along an axis, or gather what they are sent, in an order that is the same
-    everywhere."""
+    """The sets of ranks that move values along an axis, gather what they are sent, or have parts of parameters, in an
+    order that is the same everywhere."""
     stages = [stage for stage in execution.stages if stage.sharding is not None]
     rows = {row for stage in stages for rank in stage.ranks for row in _rows(stage, rank)}
     gathering = {a.ranks for each in execution.ranks for a in each.actions if a.kind is ActionKind.GATHER}
-    return sorted(rows | gathering)
+    return sorted(rows | gathering | sharing_rows(execution.stages))
 
 
 def teams_of(execution: Execution, rank: int, links: Links) -> dict[int, Team]:

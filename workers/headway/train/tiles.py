@@ -1,6 +1,7 @@
 """Parameters of which ranks hold parts: cut from what a checkpoint has, and put together for one."""
 
 from collections.abc import Iterator, Mapping, Sequence
+from typing import Protocol
 
 import torch
 
@@ -8,10 +9,24 @@ from headway.core.execution.execution import Execution
 from headway.core.sharding_spec import ShardingSpec
 from headway.train.links import Links
 from headway.train.optimizer import STEP
-from headway.train.shard import PIECE, Shard
+from headway.train.shard import PIECE
 from headway.train.team import Team
 
 Tensors = Mapping[str, torch.Tensor]
+
+
+class Shared(Protocol):
+    """Parameters of which ranks keep the optimizer's state in pieces."""
+
+    @property
+    def ranks(self) -> tuple[int, ...]: ...
+
+    @property
+    def dtype(self) -> torch.dtype: ...
+
+    @property
+    def shapes(self) -> Mapping[str, torch.Size]:
+        """By name."""
 
 
 class Tiles:
@@ -50,7 +65,7 @@ class Tiles:
         return dict(self._whole(tensors, {name: name for name in tensors}))
 
     def whole_state(
-        self, state: Tensors, step: int, kinds: Sequence[str], shards: Sequence[Shard], links: Links
+        self, state: Tensors, step: int, kinds: Sequence[str], shards: Sequence[Shared], links: Links
     ) -> dict[str, torch.Tensor]:
         """An optimizer's state by 'KEY/NAME', of whole parameters. Pieces of parameters that no team has parts of stay
         pieces.
@@ -58,13 +73,16 @@ class Tiles:
         Args:
             step: how often parameters were changed.
             kinds: the keys of what is kept for each parameter in its shape.
-            shards: parts that ranks share the optimizer's state of.
+            shards: what ranks share the optimizer's state of.
         """
         found = {key: value for key, value in state.items() if PIECE not in key or _name(key) not in self._own}
         for shard in shards:
-            for name in (name for name in shard.parameters if name in self._own):
+            for name, shape in ((name, shape) for name, shape in shard.shapes.items() if name in self._own):
                 for kind in kinds:
-                    found[f"{kind}/{name}"] = _put_together(shard, kind, name, state, links)
+                    key = f"{kind}/{name}"
+                    pieces = {k: value for k, value in state.items() if k.startswith(f"{key}{PIECE}")}
+                    room = torch.zeros(shape, dtype=shard.dtype)
+                    found[key] = _put_together(room, pieces, shard.ranks, links)
                 found[f"{STEP}/{name}"] = torch.tensor(float(step))
         return dict(self._whole(found, {key: _name(key) for key in found}))
 
@@ -82,12 +100,15 @@ def _name(key: str) -> str:
     return key.partition("/")[2].partition(PIECE)[0]
 
 
-def _put_together(shard: Shard, kind: str, name: str, state: Tensors, links: Links) -> torch.Tensor:
-    """What the ranks of a shard keep for one of its parameters, as all of them: each adds what it has to zeros."""
-    found = torch.zeros_like(shard.parameters[name]).flatten()
-    for key, value in state.items():
-        if key.startswith(f"{kind}/{name}{PIECE}"):
-            first = int(key.rpartition(PIECE)[2])
-            found[first : first + value.numel()] = value
-    links.add_up(found, shard.ranks).wait("a part of the optimizer's state")
-    return found.view(shard.parameters[name].shape)
+def _put_together(room: torch.Tensor, pieces: Tensors, ranks: tuple[int, ...], links: Links) -> torch.Tensor:
+    """What ranks keep in pieces for a parameter, as a whole: each adds what it has to zeros.
+
+    Args:
+        room: zeros in the parameter's shape.
+        pieces: of this rank.
+    """
+    for key, value in pieces.items():
+        first = int(key.rpartition(PIECE)[2])
+        room.view(-1)[first : first + value.numel()] = value
+    links.add_up(room, ranks).wait("a part of the optimizer's state")
+    return room

@@ -30,8 +30,9 @@ from headway.train.parts import ComputingParts, PartRunner, TimedParts, stage_cu
 from headway.train.saving import Saver
 from headway.train.setup import Setup
 from headway.train.shard import PIECE
+from headway.train.sharded_parameter import sharded_parameters, sharing_functions
 from headway.train.team import all_rows, teams_of
-from headway.train.tiles import Tiles
+from headway.train.tiles import Shared, Tiles
 from headway.train.validation import Validation
 
 
@@ -103,8 +104,14 @@ class Trainer:
         names = {name for stage, name in read if stage in cuts} | idle  # what nothing reads is kept by rank 0
         trained = {name for number in cuts for name in execution.stages[number].parameters}
         dtypes = setup.dtypes
-        self._masters = {name: self._tiles.own(name, given[name]).clone() for name in sorted(names & given.keys())}
-        self._gradients = Gradients(execution, rank, {name: self._masters[name] for name in sorted(trained)})
+        own = {name: self._tiles.own(name, given[name]) for name in sorted(names & given.keys())}
+        self._sharded = sharded_parameters(execution, rank, own)
+        self._masters = {
+            name: self._sharded[name].held if name in self._sharded else each.clone() for name, each in own.items()
+        }
+        of_gradients = {name: self._masters[name] for name in sorted(trained)}
+        of_gradients |= {name: each.part for name, each in self._sharded.items()}
+        self._gradients = Gradients(execution, rank, of_gradients)
         for shard in self._gradients.shards:
             self._masters |= shard.parameters
         self._state = {name: each.to(dtypes.get(name, each.dtype)) for name, each in self._masters.items()}
@@ -118,7 +125,10 @@ class Trainer:
             self._optimizer.restore(self._tiles.own_state(latest.optimizer(), given))
         inputs = setup.inputs(set(given))
         self._data = open_data(job.data, inputs, batch=job.batch, seed=job.seed)
-        self._runner: PartRunner = ComputingParts(execution, cuts, sums=self._gradients.by_name, teams=self._teams)
+        self._functions = sharing_functions(self._sharded, self._links)
+        self._runner: PartRunner = ComputingParts(
+            execution, cuts, sums=self._gradients.by_name, teams=self._teams, functions=self._functions
+        )
         self._cuts = cuts
         self._saver = Saver(checkpoints, kept, rank, self._links)
         self._validation = self._validated(inputs)
@@ -213,12 +223,15 @@ class Trainer:
 
     def _changed(self) -> tuple[dict[str, torch.Tensor], dict[str, torch.Tensor]]:
         """What this rank changes, and its gradients: whole parameters, and pieces of those that ranks share."""
-        shared = {name for shard in self._gradients.shards for name in shard.parameters}
+        shared = {name for shard in self._gradients.shards for name in shard.parameters} | self._sharded.keys()
         changed = {name: each for name, each in self._parameters.items() if name not in shared}
         gradients = {name: self._gradients.by_name[name] for name in changed}
         for shard in self._gradients.shards:
             for name, piece, gradient in shard.pieces():
                 changed[name], gradients[name] = piece, gradient
+        for name, each in self._sharded.items():
+            for key, piece, gradient in each.pieces(self._gradients.by_name[name]):
+                changed[key], gradients[key] = piece, gradient
         return changed, gradients
 
     def _counts(self, name: str) -> bool:
@@ -237,7 +250,7 @@ class Trainer:
         lists = forward_execution(self._setup.execution)
         data = open_data(settings.data, inputs, batch=job.batch, seed=job.seed)
         batches = [make_batch(lists, number, data.batch(number)) for number in range(settings.batches)]
-        runner = ComputingParts(lists, self._cuts, sums={}, teams=self._teams, trains=False)
+        runner = ComputingParts(lists, self._cuts, sums={}, teams=self._teams, functions=self._functions, trains=False)
         return Validation(self._executor(runner, lists), self._links, batches)
 
     def _validate(self, step: int, *, is_last: bool) -> float | None:
@@ -274,7 +287,9 @@ class Trainer:
             raise self._diverged(step + 1, total)
         update_s = time.monotonic()
         self._optimizer.step(step, sqrt(squared))
-        for gathered in [shard.gather(self._links) for shard in self._gradients.shards]:
+        changed = [shard.gather(self._links) for shard in self._gradients.shards]
+        changed += [each.gather(self._links) for each in self._sharded.values() if each.keeps_whole]
+        for gathered in changed:
             gathered.wait("changed parameters")
         for name, master in self._parameters.items():
             if self._state[name] is not master:
@@ -306,10 +321,11 @@ class Trainer:
         )
 
     def _save(self, step: int, validation_loss: float | None) -> None:
-        masters = self._tiles.whole(self._masters)
+        held = {name: each.whole(self._links) for name, each in self._sharded.items()}
+        masters = self._tiles.whole(self._masters | held)
         own = {name: each for name, each in masters.items() if name in self._kept or name in self._buffers}
-        kinds, shards = self._optimizer.kinds, self._gradients.shards
-        state = self._tiles.whole_state(self._optimizer.state(), step, kinds, shards, self._links)
+        shared: list[Shared] = [*self._gradients.shards, *self._sharded.values()]
+        state = self._tiles.whole_state(self._optimizer.state(), step, self._optimizer.kinds, shared, self._links)
         kept = {key: value for key, value in state.items() if self._keeps(key.partition("/")[2])}
         job = self._setup.job
         facts = CheckpointFacts(

@@ -53,7 +53,6 @@ class TrainOptions:
     state_dir: Path | None
     schedule: str = SCHEDULES[0]
     solver: str = SOLVERS[0]
-    most_zero: int = 3
     processes: int | None = None
     ray: str = ""
     measured: OperatorSeconds | None = None
@@ -105,7 +104,6 @@ async def search_training_plan(options: TrainOptions, *, graph: bytes | None = N
             measured=options.measured,
             layout=layout,
             solver=options.solver,
-            most_zero=options.most_zero,
             processes=options.processes,
         )
         order = SearchOrder(

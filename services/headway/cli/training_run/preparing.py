@@ -32,7 +32,7 @@ from headway.core.precision import Precision
 from headway.core.program import Program
 from headway.core.search_progress import SearchProgress
 from headway.core.training_job import AUTO, TrainingJob
-from headway.core.training_run import MOST_ZERO, TrainingRun, plan_stages, slice_stages
+from headway.core.training_run import TrainingRun, plan_stages, slice_stages
 from headway.rpc.child import call_child
 
 _CAPTURE_BATCH = 2
@@ -217,7 +217,6 @@ async def _search(
             deadline_s=deadline_s,
             catalogue=None,
             state_dir=state_dir,
-            most_zero=MOST_ZERO,
             measured=measured,
         )
         planned = await search_training_plan(options, graph=graph_bytes(graph))

@@ -62,6 +62,21 @@ def unshared_lines(prepared: PreparedRun) -> Iterator[str]:
         yield f"stage {stage}: each worker computes {len(operators)} operators as wholes that the plan splits: {named}"
 
 
+def zero_lines(prepared: PreparedRun) -> Iterator[str]:
+    """A line for each stage whose runs gather parameters or scatter gradients."""
+    execution = prepared.run.execution
+    found: dict[int, tuple[set[str], set[str]]] = {}
+    for part in execution.parts:
+        gathered, scattered = found.setdefault(execution.planned_stage(part.stage), (set(), set()))
+        gathered.update(part.gathered)
+        scattered.update(part.scattered)
+    for number, (gathered, scattered) in sorted(found.items()):
+        if gathered or scattered:
+            parameters = f", and its passes gather {len(gathered)} parameters, each for as long as it is read"
+            also = parameters if gathered else ""
+            yield f"stage {number}: each backward pass scatters the gradients of {len(scattered)} parameters{also}"
+
+
 def gantt_lines(prepared: PreparedRun) -> Iterator[str]:
     """A line for each rank: forward and backward passes as F and B, waiting as dots."""
     execution = prepared.run.execution

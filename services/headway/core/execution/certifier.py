@@ -6,6 +6,7 @@ A fault names the rank and the number of the action in its list.
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import pairwise
 
 from headway.core.execution.execution import RUNS, Action, ActionKind, Execution, Slot, StageSpec
 from headway.core.execution.regions import is_covered, lengths, overlap
@@ -215,15 +216,13 @@ def _wrong_parts(slots: SlotFinder, action: Action) -> Iterator[str]:
     if not _have(slots, wanted, parts):
         yield "its parts are not all of it"
     spec = slots.values[wanted.value]
-    regions = [spec.region(slot) for slot in parts]
-    if len({lengths(region) for region in regions}) > 1:
-        yield "its parts are not equal"
+    regions, whole = [spec.region(slot) for slot in parts], spec.region(wanted)
     if any(overlap(a, b) for at, a in enumerate(regions) for b in regions[:at]):
         yield "two ranks have the same of it"
-    whole = spec.region(wanted)
-    if sum(own != all_of for region in regions[:1] for own, all_of in zip(region, whole, strict=True)) > 1:
+    dims = {dim for region in regions for dim, own in enumerate(region) if own != whole[dim]}
+    if len(dims) > 1:
         yield "its parts are cut along several dims"
-    if sorted(regions) != regions:
+    elif any(before[dim][-1][1] > behind[dim][0][0] for dim in dims for before, behind in pairwise(regions)):
         yield "its parts are not in order"
 
 
@@ -298,7 +297,15 @@ def _coverage(execution: Execution, kinds: Sequence[ActionKind]) -> Iterator[str
 
 
 def _additions(execution: Execution) -> Iterator[str]:
-    """Gradients of what several ranks hold are added up once, behind the last run that gives them."""
+    """Gradients of what several ranks hold are added up once, behind the last run that gives them, or scattered by
+    every run that does."""
+    scattered = {name for part in execution.parts for name in part.scattered}
+    for part in execution.parts:
+        where = f"{part.kind.upper()} of {execution.stage_text(part.stage)}"
+        whole = scattered & {*part.gradients} - {*part.scattered}
+        yield from (f"{where} does not scatter the gradient of {name}." for name in sorted(whole))
+        strange = {*part.gathered, *part.scattered} - {*execution.stages[part.stage].parameters}
+        yield from (f"{where} has no part of {name}." for name in sorted(strange))
     tiles: dict[tuple[str, tuple[int, ...]], set[int]] = {}
     own: dict[tuple[int, str], tuple[int, ...]] = {}
     for stage in execution.stages:
@@ -308,7 +315,7 @@ def _additions(execution: Execution) -> Iterator[str]:
                 tiles.setdefault((name, own[rank, name]), set()).add(rank)
     for each in execution.ranks:
         holders = {name: tiles[name, tile] for (rank, name), tile in own.items() if rank == each.rank}
-        pending = {name for name, ranks in holders.items() if len(ranks) > 1}
+        pending = {name for name, ranks in holders.items() if len(ranks) > 1} - scattered
         for at, action in enumerate(each.actions):
             where = f"rank {each.rank}, action {at}"
             if action.kind is ActionKind.REDUCE:
@@ -317,7 +324,7 @@ def _additions(execution: Execution) -> Iterator[str]:
                 pending.difference_update(action.parameters)
             elif action.kind in RUNS:
                 given = set(execution.parts[action.part].gradients) - pending
-                late = sorted(name for name in given if len(holders[name]) > 1)
+                late = sorted(name for name in given - scattered if len(holders[name]) > 1)
                 yield from (f"{where}: the gradient of {name} was added up before." for name in late)
         yield from (f"rank {each.rank} never adds up the gradient of {name}." for name in sorted(pending))
 
@@ -330,9 +337,9 @@ def _tile(stage: StageSpec, name: str, rank: int) -> tuple[int, ...]:
 
 
 def _stuck(execution: Execution) -> Iterator[str]:
-    """Runs all lists at once: a send waits for nobody, what reads a slot waits until it was sent, the ranks of a team
-    wait for each other in every run, those of a gather in it, and all ranks of an addition before they change
-    parameters."""
+    """Runs all lists at once: a send waits for nobody, what reads a slot waits until it was sent, ranks wait for each
+    other in every run that they take part in together, those of a gather in it, and all ranks of an addition before
+    they change parameters."""
     meeting = _Meeting(execution)
     place = [0] * len(execution.ranks)
     is_moving = True
@@ -369,8 +376,7 @@ class _Meeting:
             if source is not None and (source, rank, slot) not in self.sent:
                 return False
         if action.kind in RUNS:
-            team = self.execution.stages[self.execution.parts[action.part].stage].team(rank)
-            return self._are_there(rank, (action.part, action.first), team)
+            return self._are_there(rank, *self.execution.together(rank, action))
         if action.kind is ActionKind.GATHER:
             return self._are_there(rank, (action.slots[0], action.ranks), action.ranks)
         own = (there for (ranks, _), there in self.added.items() if rank in ranks and set(ranks) - there)

@@ -29,14 +29,16 @@ from headway.core.execution.specs import (
     batch_bytes,
     parameter_holders,
     part_specs,
-    shared_updates,
     value_specs,
     with_state,
     with_workspace,
+    zero_levels,
 )
 from headway.core.execution.sums import with_own_sums
 from headway.core.program import Program
 
+_SCATTERED = 2
+"""The ZeRO stage from which on gradients are scattered by the runs that give them."""
 _TIMES = {ActionKind.BACKWARD: 2.0}
 _GRADIENTS = (ActionKind.BACKWARD, ActionKind.INPUT, ActionKind.WEIGHT)
 
@@ -281,14 +283,16 @@ class _Lists:
             own.append(sent)
 
     def _reductions(self, runs: Mapping[int, Sequence[_Run]]) -> dict[_Run, list[Action]]:
-        """Of parameters on several ranks, behind the last run that gives their gradient."""
-        holders, shared = parameter_holders(self.stages), shared_updates(self.stages)
+        """Of parameters on several ranks, behind the last run that gives their gradient; where each run scatters it,
+        none."""
+        holders, levels = parameter_holders(self.stages), zero_levels(self.stages)
         order = self._in_order(runs)
         last = {(name, run.rank): at for at, run in enumerate(order) for name in self.parts[run.part].gradients}
         groups: dict[tuple[_Run, tuple[int, ...], bool], list[str]] = {}
-        for name, ranks in ((name, ranks) for name, tiles in holders.items() for ranks in tiles if len(ranks) > 1):
+        added = ((name, ranks) for name, tiles in holders.items() for ranks in tiles if levels[name] < _SCATTERED)
+        for name, ranks in ((name, ranks) for name, ranks in added if len(ranks) > 1):
             run = order[max(last.get((name, rank), -1) for rank in ranks)]
-            groups.setdefault((run, ranks, name in shared), []).append(name)
+            groups.setdefault((run, ranks, levels[name] == 1), []).append(name)
         found: dict[_Run, list[Action]] = {}
         for (run, group, shards), names in groups.items():
             action = Action(kind=ActionKind.REDUCE, parameters=tuple(names), ranks=group, shards=shards)

@@ -1,8 +1,8 @@
 """How a value comes from the ranks that made it to those that read it, by tiles (Alpa's cross-mesh resharding). Pure.
 
-Of ranks that want the same each is sent an equal part, and they gather the parts among themselves: nothing is sent
-twice from the makers to the readers. Each tile comes from a rank that has it: the reader itself, or the one that sent
-least.
+Of ranks that want the same each is sent a part, all as equal as can be, and they gather the parts among themselves:
+nothing is sent twice from the makers to the readers. Each tile comes from a rank that has it: the reader itself, or the
+one that sent least.
 """
 
 from collections.abc import Sequence
@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 
 from headway.core.execution.execution import Slot, ValueSpec
-from headway.core.execution.regions import Region, num_elements, overlap, split
+from headway.core.execution.regions import Region, lengths, num_elements, overlap, split
 from headway.core.graph import dtype_bytes
 
 
@@ -92,15 +92,13 @@ class Crossing:
 
 def _parts(region: Region, group: Sequence[int], tiles: Sequence[tuple[Region, tuple[int, ...]]]) -> Sequence[Region]:
     """Of each rank the part that it is brought: of all ways to cut what they want the one with which most is there
-    already; all of it where nothing has to be sent, or no dim divides."""
+    already; all of it where nothing has to be sent, or no dim has as many elements as there are ranks."""
     whole = [region] * len(group)
     missing = partial(_num_missing, group=group, tiles=tiles)
-    cuts = [
-        split(region, dim, len(group)) for dim, (first, end) in enumerate(region) if (end - first) % len(group) == 0
-    ]
+    cuts = [split(region, dim, len(group)) for dim, size in enumerate(lengths(region)) if size >= len(group)]
     if len(group) == 1 or not cuts or not missing(whole):
         return whole
-    return min(cuts, key=missing)
+    return min(cuts, key=lambda parts: (missing(parts), max(map(num_elements, parts))))
 
 
 def _num_missing(
@@ -120,7 +118,7 @@ def _slot(value: ValueSpec, wanted: Slot, region: Region) -> Slot:
     whole = replace(wanted, tile=())
     if value.dim is not None:
         per_example = value.shape[value.dim] // value.examples
-        first, end = region[value.dim]
-        if first % per_example == end % per_example == 0:
+        first, end = region[value.dim][0]
+        if len(region[value.dim]) == 1 and first % per_example == end % per_example == 0:
             whole = replace(whole, first=first // per_example, count=(end - first) // per_example)
     return whole if value.region(whole) == region else replace(wanted, tile=region)

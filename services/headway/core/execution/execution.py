@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from math import prod
 
-from headway.core.execution.regions import Region, lengths
+from headway.core.execution.regions import Region, box, lengths
 from headway.core.execution.sharding import SlotTile, StageSharding
 from headway.core.graph import dtype_bytes
 
@@ -61,7 +61,7 @@ class Slot:
         return self.first + self.count
 
     def __str__(self) -> str:
-        part = " x ".join(f"{first}:{end}" for first, end in self.tile)
+        part = " x ".join("+".join(f"{first}:{end}" for first, end in dim) for dim in self.tile)
         return f"value {self.value}{f' [{part}]' if part else ''} of examples {self.first} to {self.end - 1}"
 
 
@@ -138,11 +138,12 @@ class ValueSpec:
         """Where a slot is in the value; see `Slot.tile`."""
         if slot.tile:
             return slot.tile
-        found = [(0, size) for size in self.shape_of(slot.count)]
-        if self.dim is not None:
-            first = self.shape[self.dim] // self.examples * slot.first
-            found[self.dim] = first, first + found[self.dim][1]
-        return tuple(found)
+        found = box(self.shape_of(slot.count))
+        if self.dim is None:
+            return found
+        first = self.shape[self.dim] // self.examples * slot.first
+        ((_, size),) = found[self.dim]
+        return (*found[: self.dim], ((first, first + size),), *found[self.dim + 1 :])
 
     def num_bytes(self, slot: Slot) -> int:
         """Of what one rank has of a slot."""
@@ -160,6 +161,10 @@ class PartSpec:
         gives_up: of `reads` those that nothing reads behind it: it drops each where it has read it last.
         workspace_bytes: that one run of it needs beside all that it takes and gives; below 0 where it never holds all
             of that at once.
+        gathered: parameters of which its ranks hold parts: gathered before the first operator that reads them, and
+            given up behind the last one (ZeRO stage 3).
+        scattered: of `gradients` those of which each rank keeps the sum of a part only, over all that hold the
+            parameter (ZeRO stages 2 and 3).
     """
 
     stage: int
@@ -169,6 +174,8 @@ class PartSpec:
     gradients: tuple[str, ...] = ()
     gives_up: tuple[int, ...] = ()
     workspace_bytes: int = 0
+    gathered: tuple[str, ...] = ()
+    scattered: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -180,8 +187,9 @@ class StageSpec:
         ranks: that hold it, each for an equal part of every micro-batch; where it is sharded, as many of them as its
             mesh has devices, one behind the other, for each part.
         micro_batch: examples, over all of its ranks.
-        shards_update: whether its ranks share the optimizer's state, each for a part of the parameters (ZeRO stage 1);
-            of a parameter that other stages hold too only where they do as well.
+        zero: what the ranks that hold a parameter share, each with a part of it: 0 nothing, 1 the optimizer's state, 2
+            the gradient too, 3 the parameter too (ZeRO); of a parameter that other stages hold as well the least of
+            theirs, and 1 at most where these are on other ranks.
         parameters: that it reads, by name.
         state_bytes: of its parameters, their gradients and the optimizer's state, on each rank.
         sharding: how the ranks that compute a run together share its operators; None where each computes by itself.
@@ -193,7 +201,7 @@ class StageSpec:
     ranks: tuple[int, ...]
     micro_batch: int
     recomputes: bool = False
-    shards_update: bool = False
+    zero: int = 0
     parameters: tuple[str, ...] = ()
     state_bytes: int = 0
     sharding: StageSharding | None = None
@@ -285,8 +293,21 @@ class Execution:
     def values_by_number(self) -> dict[int, ValueSpec]:
         return {value.number: value for value in self.values}
 
+    def together(self, rank: int, action: Action) -> tuple[tuple[int, int], tuple[int, ...]]:
+        """Of a run what it is to all that take part in it at once, and these ranks: a team, or where they gather
+        parameters or scatter gradients, all of the stage's with as many examples of the same micro-batch."""
+        part = self.parts[action.part]
+        stage = self.stages[part.stage]
+        if part.gathered or part.scattered:
+            return (action.part, action.first // stage.micro_batch), stage.ranks
+        return (action.part, action.first), stage.team(rank)
+
     def action_text(self, action: Action) -> str:
-        """As text, with the stage of a run."""
-        if action.kind in RUNS and 0 <= action.part < len(self.parts):
-            return f"{action} in {self.stage_text(self.parts[action.part].stage)}"
-        return str(action)
+        """As text, with the stage of a run, and what it gathers and scatters."""
+        if action.kind not in RUNS or not 0 <= action.part < len(self.parts):
+            return str(action)
+        part = self.parts[action.part]
+        text = f"{action} in {self.stage_text(part.stage)}"
+        gathers = f", gathers {len(part.gathered)} parameters" if part.gathered else ""
+        scatters = f", scatters {len(part.scattered)} gradients" if part.scattered else ""
+        return f"{text}{gathers}{scatters}"

@@ -45,6 +45,7 @@ class StagePart:
     cut: its results are the values that other parts read, then gradients.
     gradients: the parameters of the last results, in order.
     is_random: whether it draws numbers.
+    gathered, scattered: see `PartSpec`.
     """
 
     stage: int
@@ -52,6 +53,8 @@ class StagePart:
     cut: Cut
     gradients: tuple[str, ...] = ()
     is_random: bool = False
+    gathered: tuple[str, ...] = ()
+    scattered: tuple[str, ...] = ()
 
     @property
     def writes(self) -> tuple[int, ...]:

@@ -8,7 +8,7 @@ from headway.core.batching import at_batch
 from headway.core.execution.execution import StageSpec
 from headway.core.execution.sharding import SplitOperator, StageSharding, TensorTile
 from headway.core.graph import Graph, TensorSpec
-from headway.core.iteration import Access
+from headway.core.iteration import Access, IterationSpace
 from headway.core.plan.training import OperatorSharding, TrainingStage
 from headway.core.sharding_spec import Shard, ShardingSpec
 
@@ -46,7 +46,7 @@ def with_sharding(
         space = operators[each.operator].space
         if space is not None and any(each.splits[axis] for axis in shared):
             sizes = {dim.name: dim.size for dim in space.dims}
-            splits.append(_split(each, space.reads, tensors, sizes, shared))
+            splits.append(_split(each, space, tensors, sizes, shared))
     parameters = [
         TensorTile(tensor=each.parameter, spec=_along(each.spec, shared))
         for each in stage.parameters
@@ -68,7 +68,7 @@ def _by_team(ranks: Sequence[int], mesh: Sequence[int], shared: Sequence[int]) -
 
 def _split(
     sharding: OperatorSharding,
-    reads: Sequence[Access],
+    space: IterationSpace,
     tensors: Mapping[str, TensorSpec],
     sizes: Mapping[str, int],
     shared: Sequence[int],
@@ -81,10 +81,23 @@ def _split(
                 tensor=access.tensor,
                 spec=ShardingSpec(tuple(_shard(access, tensors[access.tensor].shape, loop, sizes) for loop in loops)),
             )
-            for access in reads
+            for access in space.reads
         ),
         result=None if sharding.result is None else _along(sharding.result, shared),
+        makes=_makes(space, tensors, loops, sizes),
     )
+
+
+def _makes(
+    space: IterationSpace, tensors: Mapping[str, TensorSpec], loops: Sequence[str], sizes: Mapping[str, int]
+) -> ShardingSpec | None:
+    """How loops that run along no operand cut the first result; None where they do not."""
+    read = {loop for access in space.reads for loop in access.loops}
+    own = [loop if loop not in read else "" for loop in loops]
+    first = next(iter(space.writes), None)
+    if first is None or not any(own):
+        return None
+    return ShardingSpec(tuple(_shard(first, tensors[first.tensor].shape, loop, sizes) for loop in own))
 
 
 def _along(spec: ShardingSpec, axes: Sequence[int]) -> ShardingSpec:

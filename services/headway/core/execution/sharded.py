@@ -11,12 +11,14 @@ from math import prod
 from typing import Any
 
 from headway.core.execution.execution import StageSpec
+from headway.core.execution.meetings import Meeting, written
 from headway.core.execution.parts import StageOperators, StagePart, StepParts, cut_stages
 from headway.core.execution.sharding import SlotTile, StageSharding
 from headway.core.execution.shared_operators import GETITEM, Lies, SharedCall, SharedOperators, short_name
 from headway.core.execution.split_rules import SIZED
 from headway.core.execution.strides import dense_stride
 from headway.core.execution.tiles import RESHAPING, Move, MoveKind, local_outer, local_shape, moves
+from headway.core.execution.zero import with_zero
 from headway.core.program import REFERENCE, Cut, Instruction, Program, Value
 from headway.core.sharding_spec import ShardingSpec
 
@@ -31,7 +33,7 @@ def sharded_parts(
     Args:
         program: the step that was cut.
         shardings: by stage. What other stages read of such a stage lies as its operator made it, and what it reads of
-            them as its own first operator wants it, as far as that cuts whole dims.
+            them as its own first operator wants it.
         num_slices: of a planned stage, so many stages on the same ranks.
     """
     if not shardings:
@@ -74,11 +76,11 @@ def step_parts(
     program: Program, stages: Sequence[StageSpec], count: int, *, splits: bool, num_slices: int = 1
 ) -> StepParts:
     """The parts of a step that was captured with so many examples, as one rank runs them; of stages whose runs have
-    another number of examples as if they were not sharded."""
+    another number of examples as if they were not sharded, and held no parts of parameters."""
     operators = [StageOperators(forward=s.forward, backward=s.backward, recomputes=s.recomputes) for s in stages]
     step = cut_stages(program, operators, splits=splits, num_slices=num_slices)
     own = {at: s.sharding for at, s in enumerate(stages) if s.sharding is not None and s.examples == count}
-    return sharded_parts(step, program, own, num_slices=num_slices)
+    return with_zero(sharded_parts(step, program, own, num_slices=num_slices), stages, count)
 
 
 def unshared_operators(
@@ -96,8 +98,9 @@ def unshared_operators(
         for each in shared.sharding.operators:
             made = shared.call(positions[each.operator])
             for axis in range(len(shared.mesh)):
-                is_wanted = any(tile.spec.axes[axis] is not None for tile in each.reads)
-                if is_wanted and all(lies.spec.axes[axis] is None for lies in made.reads):
+                wanted = [tile.spec for tile in each.reads] + ([each.makes] if each.makes is not None else [])
+                is_wanted = any(spec.axes[axis] is not None for spec in wanted)
+                if is_wanted and all(lies.spec.axes[axis] is None for lies in (*made.reads, *made.results[:1])):
                     yield number, each.operator
                     break
 
@@ -125,6 +128,7 @@ class _Local:
         self._values: list[Value] = []
         self._numbers: dict[tuple[int, Lies], int] = {}
         self._several: dict[int, int] = {}
+        self._met: dict[int, list[int]] = {}
 
     def cut(self) -> Cut:
         for number in self._part.cut.reads:
@@ -153,6 +157,9 @@ class _Local:
         instruction, call = self._program.instructions[at], self._shared.call(at)
         number = self._shared.num_inputs + at
         read = self._program.references(at)
+        if instruction.target == GETITEM and read[0] in self._met:
+            self._numbers[number, call.joined] = self._met[read[0]][self._shared.given(at)["args"][1]]
+            return
         if instruction.target == GETITEM:
             local = [self._several[read[0]]]
         else:
@@ -161,14 +168,47 @@ class _Local:
         values = tuple(
             self._local(value, lies.spec) for value, lies in zip(instruction.results, call.results, strict=True)
         )
+        if call.meets:
+            self._meet(at, call, local, values)
+            return
         text = json.dumps(self._called(at, call, local, values), separators=(",", ":"))
         target = (
             _RESHAPE if call.view is not None and short_name(instruction.target) in RESHAPING else instruction.target
         )
         made = self._append(Instruction(target=target, arguments=text, results=values, is_view=instruction.is_view))
         self._several[number] = made
-        if len(instruction.results) != 1:
-            return
+        if len(instruction.results) == 1:
+            self._place(number, made, call)
+
+    def _meet(self, at: int, call: SharedCall, local: Sequence[int], results: Sequence[Value]) -> None:
+        """Appends what stands for an operator in which elements meet that devices have parts of."""
+        instruction, number = self._program.instructions[at], self._shared.num_inputs + at
+        given = self._called(at, call, local, results)
+        meeting = Meeting(
+            name=short_name(instruction.target),
+            target=instruction.target,
+            arguments=given["args"],
+            named=given["kwargs"],
+            axes=dict(call.meets),
+            whole=[self._program.value(each).shape for each in self._program.references(at)],
+            results=results,
+        )
+        self._met[number] = written(meeting, self)
+        if len(instruction.results) == 1:
+            self._place(number, self._met[number][0], call)
+
+    def value(self, at: int) -> Value:
+        return self._values[at]
+
+    def call(self, target: str, arguments: Sequence[object], result: Value, **named: object) -> int:
+        text = json.dumps({"args": arguments, "kwargs": named}, separators=(",", ":"))
+        return self._append(Instruction(target=target, arguments=text, results=(result,)))
+
+    def join(self, at: int, kind: MoveKind, axis: int) -> int:
+        return self._move(at, Move(kind, axis))
+
+    def _place(self, number: int, made: int, call: SharedCall) -> None:
+        """Notes a result as it is made, and joined where that is another."""
         own = call.results[0]
         self._numbers[number, own] = made
         if own != call.joined:

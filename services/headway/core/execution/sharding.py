@@ -3,7 +3,8 @@
 from dataclasses import dataclass
 from math import prod
 
-from headway.core.execution.regions import Region, split
+from headway.core.execution.regions import Region, lengths, taken
+from headway.core.execution.tiles import local_outer
 from headway.core.sharding_spec import ShardingSpec
 
 
@@ -17,11 +18,13 @@ class SplitOperator:
             often.
         result: how its first result lies in the end, where partial results are scattered and not joined on all
             devices; else None.
+        makes: how its first result is cut by what no operand has, such as the rows of a table's gradient; else None.
     """
 
     operator: str
     reads: tuple["TensorTile", ...]
     result: ShardingSpec | None = None
+    makes: ShardingSpec | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,7 +43,6 @@ class SlotTile:
 
     Attributes:
         value: of the program.
-        spec: cuts of whole dims.
     """
 
     value: int
@@ -88,8 +90,12 @@ class StageSharding:
         return tuple(at if shard is not None else 0 for at, shard in pairs)
 
     def part_of(self, region: Region, spec: ShardingSpec, member: int) -> Region:
-        """Which part of a region a device has; where axes cut one dim, the first of them cuts first."""
-        for at, size, shard in zip(self.coordinates(member), self.mesh, spec.axes, strict=True):
-            if shard is not None:
-                region = split(region, shard.dim, size)[at]
+        """Which part of a region a device has; where axes cut the same parts of a dim, the first of them cuts first."""
+        coordinates = self.coordinates(member)
+        cuts = sorted((shard.outer, axis, shard.dim) for axis, shard in enumerate(spec.axes) if shard is not None)
+        for _, axis, dim in cuts:
+            outer, size, at = local_outer(spec.axes, axis, self.mesh), self.mesh[axis], coordinates[axis]
+            length = lengths(region)[dim] // outer
+            places = [(n * length + at * length // size, n * length + (at + 1) * length // size) for n in range(outer)]
+            region = (*region[:dim], taken(region[dim], places), *region[dim + 1 :])
         return region

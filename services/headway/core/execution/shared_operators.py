@@ -42,6 +42,7 @@ class SharedCall:
         results: how each result lies as it is made.
         joined: how the result lies in the end; of several results as they are made.
         view: of a view, how it is one.
+        meets: of what meets inside of the operator, along which axis.
     """
 
     reads: tuple[Lies, ...]
@@ -49,6 +50,7 @@ class SharedCall:
     joined: Lies
     once: tuple[tuple[int, ...], ...] = ()
     view: ViewedAs | None = None
+    meets: tuple[tuple[int, str], ...] = ()
 
 
 @dataclass
@@ -130,13 +132,7 @@ class SharedOperators:
         """How a value lies between parts."""
         if number in self.kept_whole:
             return self.whole
-        lies = self.lies(number)
-        return self._in_ranges(number, lies.spec) if number in self.crossing else lies
-
-    def _in_ranges(self, number: int, spec: ShardingSpec) -> Lies:
-        """The same as far as each device has a range of every dim; whole where that cannot be."""
-        kept = ShardingSpec(tuple(shard if shard is not None and shard.outer == 1 else None for shard in spec.axes))
-        return Lies(kept) if is_possible(self.program.value(number).shape, kept, self.mesh) else self.whole
+        return self.lies(number)
 
     @cached_property
     def _wishes(self) -> dict[str, ShardingSpec]:
@@ -149,7 +145,8 @@ class SharedOperators:
         if number not in self.crossing or number in self.kept_whole:
             return self.whole
         if name in self._wishes and not views:
-            return self._in_ranges(number, self._wishes[name])
+            spec = self._wishes[name]
+            return Lies(spec) if is_possible(self.program.value(number).shape, spec, self.mesh) else self.whole
         return self.twins[number].slot(number) if number in self.twins else self.whole
 
     def call(self, at: int) -> SharedCall:
@@ -218,7 +215,8 @@ class SharedOperators:
         wanted = list(self._wanted(at, read, own))
         axes = [axis for axis, size in enumerate(self.mesh) if size > 1]
         while True:
-            splits = {axis: split for axis in axes if (split := self._split(at, read, wanted, axis)) is not None}
+            made_so = None if own is None else own.makes
+            splits = {a: split for a in axes if (split := self._split(at, read, wanted, a, made_so)) is not None}
             specs = [self._spec({a: split.operands[i] for a, split in splits.items()}) for i in range(len(read))]
             results = range(len(instruction.results))
             made = [self._spec({a: split.results[i] for a, split in splits.items()}) for i in results]
@@ -235,15 +233,19 @@ class SharedOperators:
         joined = lie[0] if lie else self.whole
         if len(lie) == 1:
             joined = self._joined(self.num_inputs + at, joined, own.result if own else None)
-        return SharedCall(tuple(map(Lies, specs)), lie, joined, once=once)
+        meets = tuple((axis, split.meets) for axis, split in splits.items() if split.meets)
+        return SharedCall(tuple(map(Lies, specs)), lie, joined, once=once, meets=meets)
 
     def _spec(self, cuts: Mapping[int, Shard | Summed | None]) -> ShardingSpec:
         found = [cuts.get(axis) for axis in range(len(self.mesh))]
         return ShardingSpec(tuple(each if isinstance(each, Shard) else None for each in found))
 
-    def _split(self, at: int, read: Sequence[int], wanted: Sequence[ShardingSpec], axis: int) -> Split | None:
+    def _split(
+        self, at: int, read: Sequence[int], wanted: Sequence[ShardingSpec], axis: int, makes: ShardingSpec | None
+    ) -> Split | None:
         instruction = self.program.instructions[at]
-        if draws(instruction.target) or not any(spec.axes[axis] for spec in wanted):
+        made = None if makes is None else makes.axes[axis]
+        if draws(instruction.target) or (made is None and not any(spec.axes[axis] for spec in wanted)):
             return None
         given = self.given(at)
         return split_call(
@@ -254,6 +256,7 @@ class SharedOperators:
                 shapes=[self.program.value(number).shape for number in read],
                 wanted=[spec.axes[axis] for spec in wanted],
                 results=[value.shape for value in instruction.results],
+                made=made,
             )
         )
 

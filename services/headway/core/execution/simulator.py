@@ -120,8 +120,7 @@ class _Clock:
     def _together(self, rank: int, action: Action) -> tuple[Hashable, Sequence[int]] | None:
         """Of what several ranks do at once what it is, and which ranks."""
         if action.kind in RUNS:
-            stage = self.execution.stages[self.execution.parts[action.part].stage]
-            return (action.part, action.first), stage.team(rank)
+            return self.execution.together(rank, action)
         return ((action.slots[0], action.ranks), action.ranks) if action.kind is ActionKind.GATHER else None
 
     def _gathered_s(self, rank: int, what: Hashable, team: Sequence[int], now_s: float) -> float | None:

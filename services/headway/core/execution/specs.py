@@ -9,7 +9,7 @@ from headway.core.execution.accumulation import accumulating
 from headway.core.execution.execution import PartSpec, StageSpec, ValueSpec
 from headway.core.execution.parts import StepParts
 from headway.core.graph import dtype_bytes
-from headway.core.program import Program, Value
+from headway.core.program import Program
 
 STATE_COPIES = {"adamw": 4, "sgd": 2, "momentum": 3}
 """By optimizer, of each parameter: itself, its gradient, and what is kept for it; all at least in float32."""
@@ -48,7 +48,7 @@ def with_workspace(
     cuts: Mapping[int, StepParts],
     stages: Sequence[StageSpec],
 ) -> tuple[PartSpec, ...]:
-    """The parts with what they give up, and what they need then.
+    """The parts with what they give up, gather and scatter, and what they need then.
 
     Args:
         given_up: by part.
@@ -56,12 +56,15 @@ def with_workspace(
     """
     found = []
     for at, (part, numbers) in enumerate(zip(parts, given_up, strict=True)):
-        cut = cuts[stages[part.stage].examples].parts[at].cut
+        own = cuts[stages[part.stage].examples].parts[at]
+        cut = own.cut
         made = cut.program.results[len(part.writes) :]
         program = accumulating(cut.program, [sum_dtype(cut.program.value(number).dtype) for number in made])
         peak = program.peak_bytes_giving_up([cut.reads.index(number) for number in numbers])
         kept = sum(program.value(number).num_bytes for number in program.results)
-        found.append(replace(part, gives_up=numbers, workspace_bytes=peak - program.input_bytes - kept))
+        workspace = peak - program.input_bytes - kept
+        made_so = replace(part, gathered=own.gathered, scattered=own.scattered)
+        found.append(replace(made_so, gives_up=numbers, workspace_bytes=workspace))
     return tuple(found)
 
 
@@ -124,12 +127,12 @@ def with_state(
     the first of them."""
     inputs = dict(zip(program.names, program.inputs, strict=True))
     named = [replace(stage, parameters=names) for stage, names in zip(stages, cuts.parameters, strict=True)]
-    holders, shared = parameter_holders(named), shared_updates(named)
+    holders, levels = parameter_holders(named), zero_levels(named)
 
     def num_bytes(stage: StageSpec, name: str) -> int:
-        sharing = len(holders[name][0]) if name in shared else 1
         kept = STATE_COPIES[optimizer] - _HELD_COPIES
-        return _state_bytes(inputs[name], kept, sharing, num_tiles=num_tiles(stage, name))
+        count = prod(inputs[name].shape) // num_tiles(stage, name)
+        return _state_bytes(inputs[name].dtype, count, kept, zero=levels[name], num_parts=len(holders[name][0]))
 
     counted: set[tuple[tuple[int, ...], str]] = set()
     found = []
@@ -158,17 +161,26 @@ def parameter_holders(stages: Sequence[StageSpec]) -> dict[str, tuple[tuple[int,
     return {name: tuple(tuple(sorted(ranks)) for _, ranks in sorted(tiles.items())) for name, tiles in found.items()}
 
 
-def shared_updates(stages: Sequence[StageSpec]) -> set[str]:
-    """Parameters of which each of several ranks changes a part."""
-    holders = parameter_holders(stages)
-    whole = {name for stage in stages if not stage.shards_update for name in stage.parameters}
-    return {name for name, groups in holders.items() if len(groups[0]) > 1 and name not in whole}
+def zero_levels(stages: Sequence[StageSpec]) -> dict[str, int]:
+    """Of each parameter what the ranks that hold it share, as `StageSpec.zero` says it; 0 where one rank does."""
+    found = {}
+    for name, groups in parameter_holders(stages).items():
+        own = [stage for stage in stages if name in stage.parameters]
+        most = (3 if len({stage.ranks for stage in own}) == 1 else 1) if len(groups[0]) > 1 else 0
+        found[name] = min(most, *(stage.zero for stage in own))
+    return found
 
 
-def _state_bytes(parameter: Value, kept: int, parts: int, *, num_tiles: int) -> int:
-    """The parameter and its gradient, and of what is kept for it this rank's part; with the master of a parameter that
-    is narrower than float32."""
-    own = dtype_bytes(parameter.dtype)
+def _state_bytes(dtype: str, count: int, kept: int, *, zero: int, num_parts: int) -> int:
+    """The parameter and its gradient, and what is kept for it, each whole or this rank's part of it; with the master of
+    a parameter that is narrower than float32.
+
+    Args:
+        count: elements that the rank would have without ZeRO.
+        kept: copies that the optimizer has.
+    """
+    own = dtype_bytes(dtype)
     wide = max(own, _MASTER_BYTES)
-    count = prod(parameter.shape) // num_tiles
-    return count * (_HELD_COPIES * wide + (own if own < wide else 0)) + -(-count * kept * wide // parts)
+    part = -(-count // num_parts)
+    held = (wide + (own if own < wide else 0)) * (part if zero == 3 else count)
+    return held + wide * (part if zero >= 2 else count) + kept * wide * (part if zero else count)

@@ -7,6 +7,7 @@ None where no device can compute a part by itself. What a rule says holds whatev
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
+from headway.core.execution.meetings import CLASSES, ELEMENTS, LOSSES, ROWS
 from headway.core.program import REFERENCE
 from headway.core.sharding_spec import Shard
 
@@ -22,6 +23,7 @@ class SplitCall:
         shapes: of the operands, in the order in which the arguments name them.
         wanted: how each is to be cut; None where it is whole.
         results: shapes.
+        made: how the first result is to be cut, where no operand tells; None where it is whole.
     """
 
     name: str
@@ -30,6 +32,7 @@ class SplitCall:
     shapes: Sequence[Sequence[int]]
     wanted: Sequence[Shard | None]
     results: Sequence[Sequence[int]]
+    made: Shard | None = None
 
     def operand(self, at: int) -> int | None:
         """The number of the operand that a positional argument is; None where it is none."""
@@ -47,14 +50,16 @@ class SplitCall:
         results: Sequence["Shard | Summed | None"],
         *,
         once: Sequence[int] = (),
+        meets: str = "",
     ) -> "Split":
         """Args:
         operands: cuts by positional argument; all others are whole.
         once: positional arguments that count on one device only.
+        meets: see `Split`.
         """
         numbers = {self.operand(at): shard for at, shard in operands.items()}
         lie = tuple(numbers.get(number) for number in range(len(self.shapes)))
-        return Split(lie, tuple(results), tuple(n for n in map(self.operand, once) if n is not None))
+        return Split(lie, tuple(results), tuple(n for n in map(self.operand, once) if n is not None), meets)
 
 
 class Summed:
@@ -70,11 +75,13 @@ class Split:
     operands: how each is cut.
     results: how each is cut, or that each device has a term of it; None where all have it.
     once: operands of which only the first device uses what there is, and all others zeros.
+    meets: what meets along the axis inside of the operator, of `meetings`; empty where nothing does.
     """
 
     operands: tuple[Shard | None, ...]
     results: tuple[Shard | Summed | None, ...]
     once: tuple[int, ...] = ()
+    meets: str = ""
 
 
 Rule = Callable[[SplitCall], Split | None]
@@ -184,8 +191,9 @@ def _along(dim_argument: int) -> Rule:
         dim = call.arguments[dim_argument]
         assert isinstance(dim, int)
         met = dim % len(call.shapes[0])
-        target = next((s for s in call.wanted if s is not None and s.dim != met), None)
-        return None if target is None else Split((target,) * len(call.shapes), (target,))
+        target = next((s for s in call.wanted if s is not None), None)
+        meets = CLASSES if target is not None and target.dim == met else ""
+        return None if target is None else Split((target,) * len(call.shapes), (target,), meets=meets)
 
     return rule
 
@@ -233,17 +241,39 @@ def _sum(call: SplitCall) -> Split | None:
 
 def _mean(call: SplitCall) -> Split | None:
     found = _sum(call)
-    return None if found is None or found.results[0] is SUMMED else found
+    is_met = found is not None and found.results[0] is SUMMED
+    return replace(found, results=(None,), meets=ELEMENTS) if found is not None and is_met else found
+
+
+def _loss(reduction: int, first: int) -> Rule:
+    """Losses of single elements.
+
+    Args:
+        reduction: positional argument that says how they are reduced: not at all, or by mean or sum.
+        first: positional argument from which on operands have an element for each.
+    """
+
+    def rule(call: SplitCall) -> Split | None:
+        numbers = [n for at in range(first, len(call.arguments)) if (n := call.operand(at)) is not None]
+        target = next((call.wanted[n] for n in numbers if call.wanted[n] is not None), None)
+        is_plain = len(call.arguments) > reduction and call.arguments[reduction] == 0
+        if target is None or is_plain or len({tuple(call.shapes[n]) for n in numbers}) > 1:
+            return _pointwise(call) if is_plain else None
+        cut = tuple(target if number in numbers else None for number in range(len(call.shapes)))
+        return Split(cut, (target if first else None,), meets=ELEMENTS)
+
+    return rule
 
 
 def _embedding(call: SplitCall) -> Split | None:
-    """Over indices, or over the columns of the table."""
+    """Over indices, or over the columns of the table, or its rows."""
     table, indices = call.wish(0), call.wish(1)
     if indices is not None:
         return call.split({1: indices}, [indices])
     if table is not None and table.dim == 1:
         return call.split({0: table}, [replace(table, dim=len(call.results[0]) - 1)])
-    return None
+    is_by_rows = table is not None and table.outer == 1
+    return call.split({0: table}, [SUMMED], meets=ROWS) if table is not None and is_by_rows else None
 
 
 def _embedding_backward(call: SplitCall) -> Split | None:
@@ -251,6 +281,9 @@ def _embedding_backward(call: SplitCall) -> Split | None:
         return None
     gradient, indices = call.wish(0), call.wish(1)
     last = len(call.shapes[0]) - 1
+    if gradient is None and indices is None:
+        is_by_rows = call.made is not None and call.made == Shard(0)
+        return call.split({}, [call.made], meets=ROWS) if is_by_rows else None
     rows = indices or (gradient if gradient is not None and gradient.dim < last else None)
     if rows is not None:
         return call.split({0: rows, 1: rows}, [SUMMED])
@@ -272,11 +305,24 @@ def _cat(call: SplitCall) -> Split | None:
     return Split((target,) * len(call.shapes), (target,))
 
 
-def _loss_backward(call: SplitCall) -> Split | None:
-    """Of rows; what all of them are divided by is an operand."""
-    target = next((s for s in (call.wish(1), call.wish(2)) if s is not None and s.dim == 0), None)
-    is_matrix = len(call.shapes[1]) == 2 and call.operand(3) is None
-    return call.split({1: target, 2: target}, [target]) if target is not None and is_matrix else None
+def _likelihood(call: SplitCall) -> Split | None:
+    """Over rows, or over classes; each device gets the loss of all, and its weight."""
+    scores = call.wish(0) or call.wish(1)
+    if scores is None or len(call.shapes[0]) != 2 or call.operand(2) is not None or call.arguments[3] not in (1, 2):
+        return None
+    if scores.dim == 0:
+        return call.split({0: scores, 1: scores}, [None, None], meets=ROWS)
+    return call.split({0: scores}, [None, None], meets=CLASSES) if scores.outer == 1 else None
+
+
+def _likelihood_backward(call: SplitCall) -> Split | None:
+    """Over rows, or over classes; what all of them are divided by is an operand."""
+    target = call.wish(1) or call.wish(2)
+    if target is None or len(call.shapes[1]) != 2 or call.operand(3) is not None or call.arguments[4] not in (1, 2):
+        return None
+    if target.dim == 0:
+        return call.split({1: target, 2: target}, [target])
+    return call.split({1: target}, [target], meets=CLASSES) if target.outer == 1 else None
 
 
 def _padded(call: SplitCall) -> Split | None:
@@ -308,8 +354,10 @@ _RULES: dict[str, Rule] = {
     "embedding": _embedding,
     "embedding_dense_backward": _embedding_backward,
     "cat": _cat,
-    "nll_loss_backward": _loss_backward,
+    "nll_loss_forward": _likelihood,
+    "nll_loss_backward": _likelihood_backward,
     "slice_backward": _padded,
+    **{name: _loss(at, int(name.endswith("_backward"))) for name, at in LOSSES.items()},
 }
 SIZED = {"slice_backward": 1}
 """Positional arguments that are the shape of the result."""

@@ -3,6 +3,11 @@
 from collections.abc import Sequence
 
 
+def row_major(shape: Sequence[int]) -> tuple[int, ...]:
+    """The strides of a tensor whose last dim is the innermost."""
+    return dense_stride(shape, range(len(shape), 0, -1))
+
+
 def dense_stride(shape: Sequence[int], like: Sequence[int]) -> tuple[int, ...]:
     """The strides of a tensor without gaps whose dims are ordered in memory as those of `like` are."""
     order = sorted(range(len(shape)), key=lambda dim: (-like[dim], dim))

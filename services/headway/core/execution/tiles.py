@@ -24,6 +24,8 @@ class MoveKind(StrEnum):
     """Each keeps its part of a dim."""
     SUM = "headway.sum"
     """Each gets the sum of all devices' values."""
+    MAX = "headway.max"
+    """Each gets the greatest of all devices' elements."""
     SCATTER = "headway.scatter"
     """Each gets its part of the sum."""
     FIRST = "headway.first"

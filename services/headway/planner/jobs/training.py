@@ -29,7 +29,6 @@ from headway.planner.schedule.planned import schedule_plan
 from headway.planner.schedule.weight_gradients import with_weight_gradients
 from headway.planner.training.plan import fill_training_layout, make_training_plan
 from headway.planner.training.problem import TrainingProblem
-from headway.planner.training.space import SearchSpace
 
 
 def run(
@@ -55,7 +54,6 @@ def run(
         precision=Precision(search.precision),
         num_layers=search.num_layers,
         micro_batches=search.micro_batches,
-        space=SearchSpace(zero_stages=tuple(range(search.most_zero + 1))),
     )
     nonce = uuid.uuid4().hex[:6]
     costs = [_costs(search, device, problem) for device in search.devices]
