@@ -141,9 +141,9 @@ class Trainer:
             UnavailableError: another rank gives no answer.
         """
         job = self._setup.job
-        predicted = self.predict() if self._first < job.steps else Prediction()
         timed = TimedParts(self._runner)
         executor = self._executor(timed)
+        predicted = self._predict(executor, timed) if self._first < job.steps else Prediction()
         for step in range(self._first, job.steps):
             timed.runs.clear()
             done = self._step(executor, timed, step)
@@ -173,12 +173,10 @@ class Trainer:
                 break
         self._links.close()
 
-    def predict(self) -> "Prediction":
+    def _predict(self, executor: Executor, timed: TimedParts) -> "Prediction":
         """An iteration without its update: the lists simulated with what parts and actions take here, all ranks at
         work. Nothing is changed by it.
         """
-        timed = TimedParts(self._runner)
-        executor = self._executor(timed)
         began_s = 0.0
         for _ in range(2):  # the first one warms up
             timed.runs.clear()

@@ -116,11 +116,9 @@ class _Replay:
         execution = self.execution
         slots = SlotFinder.of(execution)
         sent = _Sent(slots, settled_sends(execution, self.rank))
-        fixed = (
-            _LOSS_BYTES
-            + execution.batch_bytes
-            + sum(stage.state_bytes for stage in execution.stages if self.rank in stage.ranks)
-        )
+        own = [stage for stage in execution.stages if self.rank in stage.ranks]
+        counts_bytes = sum(_COUNT_BYTES * len(stage.parameters) for stage in own)
+        fixed = _LOSS_BYTES + counts_bytes + execution.batch_bytes + sum(stage.state_bytes for stage in own)
         self.peak_bytes = fixed
         for at, action in enumerate(execution.ranks[self.rank].actions):
             text = f"rank {self.rank}, action {at} ({execution.action_text(action)})"
