@@ -4,6 +4,7 @@ import ast
 import subprocess
 import sys
 from collections.abc import Collection
+from functools import cache
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
@@ -54,6 +55,7 @@ def modules() -> list[tuple[str, Path]]:
     ]
 
 
+@cache
 def module_graph() -> dict[str, set[str]]:
     """Each module and the modules that it imports at any time, of the source roots, the benchmarks and deploy/."""
     paths = {
@@ -76,6 +78,7 @@ def modules_imported_by(path: Path, known: Collection[str]) -> set[str]:
     return names.intersection(known)
 
 
+@cache
 def imports_of(path: Path) -> set[str]:
     """Dotted names of all imports, also those inside functions; a `from a import b` gives 'a' and 'a.b'."""
     names: set[str] = set()
@@ -88,32 +91,32 @@ def imports_of(path: Path) -> set[str]:
     return names
 
 
-@pytest.mark.parametrize(("name", "path"), modules(), ids=lambda value: value if isinstance(value, str) else "")
-def test_a_room_imports_only_the_rooms_below_it(name: str, path: Path) -> None:
-    room = name.split("/", maxsplit=1)[0]
-    rooms = {imported.split(".")[1] for imported in imports_of(path) if imported.startswith("headway.")}
-    assert rooms - ALLOWED[room] - {room} == set(), f"{name} reaches into rooms it may not import"
+def test_a_room_imports_only_the_rooms_below_it() -> None:
+    reached = set()
+    for name, path in modules():
+        room = name.split("/", maxsplit=1)[0]
+        rooms = {imported.split(".")[1] for imported in imports_of(path) if imported.startswith("headway.")}
+        reached |= {(name, each) for each in rooms - ALLOWED[room] - {room}}
+    assert reached == set(), "these reach into rooms that they may not import"
 
 
-@pytest.mark.parametrize(("name", "path"), modules(), ids=lambda value: value if isinstance(value, str) else "")
-def test_torch_stays_in_the_worker(name: str, path: Path) -> None:
-    if name.split("/", maxsplit=1)[0] not in TORCH_ROOMS and not name.startswith(TORCH_PARTS):
-        assert "torch" not in {imported.split(".")[0] for imported in imports_of(path)}
+def test_torch_stays_in_the_worker() -> None:
+    loading = [name for name, path in modules() if "torch" in {each.split(".")[0] for each in imports_of(path)}]
+    rooms = {name: name.split("/", maxsplit=1)[0] for name in loading}
+    assert [name for name in loading if rooms[name] not in TORCH_ROOMS and not name.startswith(TORCH_PARTS)] == []
 
 
-@pytest.mark.parametrize(("name", "path"), modules(), ids=lambda value: value if isinstance(value, str) else "")
-def test_pure_rooms_do_no_io(name: str, path: Path) -> None:
-    if name.startswith(PURE):
-        top_level = {imported.split(".")[0] for imported in imports_of(path)}
-        assert top_level & IMPURE_MODULES == set()
+def test_pure_rooms_do_no_io() -> None:
+    for name, path in modules():
+        if name.startswith(PURE):
+            top_level = {imported.split(".")[0] for imported in imports_of(path)}
+            assert top_level & IMPURE_MODULES == set(), name
 
 
-@pytest.mark.parametrize(
-    "path", sorted((ROOT / "services/headway/planner/certify").rglob("*.py")), ids=lambda p: p.name
-)
-def test_the_certifier_shares_no_code_with_the_searches(path: Path) -> None:
-    planning = {imported for imported in imports_of(path) if imported.startswith("headway.planner.")}
-    assert [imported for imported in planning if not imported.startswith("headway.planner.certify")] == []
+def test_the_certifier_shares_no_code_with_the_searches() -> None:
+    for path in (ROOT / "services/headway/planner/certify").rglob("*.py"):
+        planning = {imported for imported in imports_of(path) if imported.startswith("headway.planner.")}
+        assert [each for each in planning if not each.startswith("headway.planner.certify")] == [], path.name
 
 
 def test_backends_reach_the_search_and_the_capture_only_where_modules_are_compiled() -> None:
