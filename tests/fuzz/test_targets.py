@@ -33,7 +33,7 @@ def test_a_case_is_another_for_another_seed_and_the_same_for_the_same(mutate: ob
 def test_messages_get_values_at_the_edge_of_their_types() -> None:
     plain = common_pb2.SamplingParams(max_tokens=4, temperature=1.0, stop_token_ids=[1])
     before = plain.SerializeToString()
-    cases = [mutate_message(plain, Random(seed)) for seed in range(400)]
+    cases = [mutate_message(plain, Random(seed)) for seed in range(4000)]
     assert plain.SerializeToString() == before
     assert {-(2**31), 2**31 - 1, -1} <= {case.max_tokens for case in cases}
     assert {"inf", "-inf", "nan", "0.0"} <= {str(case.temperature) for case in cases}
