@@ -13,9 +13,11 @@ from headway.backends.compile import Compiler, capture_module
 from headway.backends.contest import Contest
 from headway.core.backend import BackendPlacement, Engine
 from headway.core.backend_search import CandidatePrograms
+from headway.profiler.zoo.network import make_network
+from headway.profiler.zoo.networks.resnet import ResNet
+from headway.profiler.zoo.registry import find
 
 NAME = "own-operator"
-_CHANNELS = 128
 
 
 @torch.library.custom_op("headway_benchmark::swirl", mutates_args=())
@@ -31,34 +33,26 @@ def _(images: Tensor) -> Tensor:
     return torch.empty_like(images)
 
 
-class Swirled(nn.Module):
-    """Convolutions, the operator, convolutions."""
-
-    def __init__(self, *, channels: int = _CHANNELS, depth: int = 6) -> None:
-        super().__init__()
-        torch.manual_seed(0)
-        self.before = _convolutions(3, channels, depth)
-        self.behind = _convolutions(channels, channels, depth)
-
+class Swirl(nn.Module):
     def forward(self, images: Tensor) -> Tensor:
-        swirled: Tensor = torch.ops.headway_benchmark.swirl(self.before(images))
-        behind: Tensor = self.behind(swirled)
-        return behind.mean((2, 3))
+        swirled: Tensor = torch.ops.headway_benchmark.swirl(images)
+        return swirled
 
 
-def _convolutions(first: int, channels: int, depth: int) -> nn.Sequential:
-    layers: list[nn.Module] = []
-    for number in range(depth):
-        layers += [nn.Conv2d(first if number == 0 else channels, channels, 3, padding=1, bias=False)]
-        layers += [nn.BatchNorm2d(channels), nn.ReLU()]
-    return nn.Sequential(*layers)
+def swirled_resnext() -> nn.Module:
+    """ResNeXt50 with the operator between its second and its third stage, weights from a seed."""
+    torch.manual_seed(0)
+    network = make_network(find("resnext50"), "cpu")
+    assert isinstance(network, ResNet)
+    network.stages.insert(2, Swirl())
+    return network
 
 
-def measure_own_operator(*, num_threads: int, module: nn.Module | None = None, size: int = 56) -> Row:
+def measure_own_operator(*, num_threads: int, module: nn.Module | None = None, size: int = 224) -> Row:
     """Compiles it, and times the choice beside each backend that runs it whole. All in this process, as another one
     does not know the operator."""
     torch.set_num_threads(num_threads)
-    module = (module or Swirled()).eval()
+    module = (module or swirled_resnext()).eval()
     images = torch.randn(1, 3, size, size, generator=torch.Generator().manual_seed(1))
     compiler = Compiler(num_threads=num_threads)
     compiled = compiler.compile(module, [images])

@@ -28,6 +28,7 @@ class BackendSearch:
         backends: that are offered.
         max_error: by how much results may differ from torch's, as a share of the largest.
         costs: of placed programs, by content hash.
+        is_over_time: whether nothing more is looked for: each backend alone and the final are still measured.
         takes_best: whether nothing more can be measured.
         population, generations, seed: of the graph-level search; no generations for none.
     """
@@ -36,6 +37,7 @@ class BackendSearch:
     backends: tuple[Backend, ...]
     max_error: float = MAX_ERROR
     costs: dict[str, Cost] = field(default_factory=dict)
+    is_over_time: bool = False
     takes_best: bool = False
     population: int = 6
     generations: int = 3
@@ -143,10 +145,15 @@ class BackendPlan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BackendAnswer:
-    """What the search wants to know, and the phase that this belongs to; or its choice."""
+    """What the search wants to know, and the phase that this belongs to; or its choice.
+
+    Attributes:
+        is_search: whether a time limit ends the measuring of what is wanted.
+    """
 
     phase: str = ""
     wanted: tuple[Candidate, ...] = ()
+    is_search: bool = False
     plan: BackendPlan | None = None
 
 

@@ -147,6 +147,18 @@ def test_the_best_so_far_is_taken_where_nothing_more_can_be_measured() -> None:
     assert [group.backend for group in found.plan.groups] == [OPENVINO]
 
 
+def test_what_is_over_time_still_times_each_backend_alone_and_the_final() -> None:
+    """A model whose backends take longer to compile than the limit gets a choice that was proven."""
+    graph, program = network("aten.relu.default", "aten.gelu.default")
+    search = BackendSearch(model="m", backends=(EAGER, OPENVINO), is_over_time=True)
+    near = {EAGER: 1.0, OPENVINO: 0.9}
+    plan, asked = converse(search, graph, program, lambda candidate, _: measured(near[candidate.engines[0].backend]))
+    assert [each.phase for each in asked] == ["each backend alone", "the final"]
+    assert not any(each.is_search for each in asked)
+    assert [each.name for each in plan.contest] == ["eager", "openvino"]
+    assert [group.backend for group in plan.groups] == [OPENVINO]
+
+
 def test_where_nothing_runs_the_reasons_are_told() -> None:
     graph, program = network(SPECIAL)
     with pytest.raises(FailedPreconditionError, match="openvino does not run the whole: no such operator"):

@@ -13,7 +13,6 @@ from headway.cli.backends.searching import BackendsFound, capture, search_backen
 from headway.cli.backends.view import backend_plan_view, backends_document, explanation
 from headway.cli.figure_file import check_figure_path
 from headway.cli.options import AsJson, StateDir
-from headway.cli.placement.options import TimeLimit
 from headway.cli.profile_measure import MeasureOptions
 from headway.core.backend import Backend
 from headway.core.backend_package import FLOAT32, installed_backends
@@ -37,7 +36,13 @@ def plan_backends(
     generations: Annotated[int, typer.Option(help="Of the search over whole placements; 0 for none.", min=0)] = 3,
     population: Annotated[int, typer.Option(help="Placements of a generation.", min=1)] = 6,
     seed: Annotated[int, typer.Option(help="Of the search over whole placements.")] = 0,
-    time_limit: TimeLimit = None,
+    time_limit: Annotated[
+        float | None,
+        typer.Option(
+            help="Look no further after so many seconds. Each backend alone, and the final, are timed even so.",
+            min=0.01,
+        ),
+    ] = None,
     worker: Annotated[
         str, typer.Option(help="Measure the kind of hardware that this worker runs on. Default: the newest one's.")
     ] = "",

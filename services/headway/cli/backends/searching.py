@@ -73,7 +73,10 @@ async def capture(request: CaptureRequest, *, deadline_s: float) -> tuple[Graph,
 async def search_backends(
     graph: Graph, program: Program, search: BackendSearch, options: MeasureOptions, *, time_limit_s: float | None
 ) -> BackendsFound:
-    """Runs the dialogue to its end. Ctrl-C and the time limit end the measuring, and the best so far is taken.
+    """Runs the dialogue to its end. Ctrl-C ends the measuring, and the best so far is taken.
+
+    Args:
+        time_limit_s: after this nothing more is looked for. Each backend alone, and the final, are measured even so.
 
     Raises:
         HeadwayError: the search's or the measuring's own.
@@ -85,9 +88,10 @@ async def search_backends(
             profiler_link(options.state_dir, device=options.device, num_threads=options.num_threads) as profiler,
         ):
             dialogue = _Dialogue(graph, program, search, options, planner=planner, profiler=profiler)
-            limit = asyncio.get_running_loop().call_later(time_limit_s, stop.set) if time_limit_s else None
+            over_time = asyncio.Event()
+            limit = asyncio.get_running_loop().call_later(time_limit_s, over_time.set) if time_limit_s else None
             try:
-                return await dialogue.run(stop)
+                return await dialogue.run(stop, over_time)
             finally:
                 if limit is not None:
                     limit.cancel()
@@ -114,11 +118,11 @@ class _Dialogue:
         self._num_measured = 0
         self._measuring_s = 0.0
 
-    async def run(self, stop: asyncio.Event) -> BackendsFound:
+    async def run(self, stop: asyncio.Event, over_time: asyncio.Event) -> BackendsFound:
         search_s = 0.0
         while True:
             began_s = time.monotonic()
-            answer = await self._ask(takes_best=stop.is_set())
+            answer = await self._ask(is_over_time=over_time.is_set(), takes_best=stop.is_set())
             search_s += time.monotonic() - began_s
             if answer.plan is not None:
                 plan = replace(answer.plan, search_s=search_s)
@@ -126,11 +130,11 @@ class _Dialogue:
                     plan=plan, graph=self._graph, num_measured=self._num_measured, measuring_s=self._measuring_s
                 )
             began_s = time.monotonic()
-            await self._measure(answer.phase, answer.wanted, stop)
+            await self._measure(answer.phase, answer.wanted, [stop, over_time] if answer.is_search else [stop])
             self._measuring_s += time.monotonic() - began_s
 
-    async def _ask(self, *, takes_best: bool) -> BackendAnswer:
-        self._search = replace(self._search, takes_best=takes_best)
+    async def _ask(self, *, is_over_time: bool, takes_best: bool) -> BackendAnswer:
+        self._search = replace(self._search, is_over_time=is_over_time, takes_best=takes_best)
         program = json.dumps(to_document(self._program)).encode()
         order = SearchOrder(
             kind="backends",
@@ -141,8 +145,8 @@ class _Dialogue:
         answer = await run_search(self._planner, order, stop=asyncio.Event(), show=_silent)
         return from_document(BackendAnswer, answer)
 
-    async def _measure(self, phase: str, wanted: Sequence[Candidate], stop: asyncio.Event) -> None:
-        """Has all that is wanted measured, or as much as is until it is to stop."""
+    async def _measure(self, phase: str, wanted: Sequence[Candidate], ends: Sequence[asyncio.Event]) -> None:
+        """Has all that is wanted measured, or as much as is until one of the events ends it."""
         with measuring_bar() as bar:
             measuring = Measuring(self._profiler, self._options, bar)
             for first in range(0, len(wanted), _CHUNK):
@@ -151,12 +155,12 @@ class _Dialogue:
                 labels = [candidate.label for candidate in chunk]
                 what = f"{self._search.model}: {phase}"
                 job = asyncio.create_task(measuring.measure(_units(what, self._graph, programs, labels)))
-                stopping = asyncio.create_task(stop.wait())
+                ending = [asyncio.create_task(end.wait()) for end in ends]
                 try:
-                    await asyncio.wait((job, stopping), return_when=asyncio.FIRST_COMPLETED)
+                    await asyncio.wait((job, *ending), return_when=asyncio.FIRST_COMPLETED)
                 finally:
-                    await end_tasks([stopping, *([] if job.done() else [job])])
-                if stop.is_set():
+                    await end_tasks([*ending, *([] if job.done() else [job])])
+                if any(end.is_set() for end in ends):
                     return
                 profile = job.result()
                 self._num_measured += profile.num_measured

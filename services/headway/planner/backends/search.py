@@ -54,13 +54,15 @@ class _Dialogue:
 
     def answer(self) -> BackendAnswer:
         wholes = [self._single(backend) for backend in self._search.backends]
-        for phase, candidates in self._parts(wholes):
-            if wanted := self._unknown(candidates):
-                return BackendAnswer(phase=phase, wanted=wanted)
+        if wanted := self._unknown(wholes):
+            return BackendAnswer(phase="each backend alone", wanted=wanted)
+        for phase, candidates in self._parts():
+            if wanted := self._sought(candidates):
+                return BackendAnswer(phase=phase, wanted=wanted, is_search=True)
         measured: dict[Digits, float] = {}
         while digits := self._evolution.wanted(self._seeds, measured):
-            if wanted := self._unknown(self._whole(each) for each in digits):
-                return BackendAnswer(phase="placements", wanted=wanted)
+            if wanted := self._sought(self._whole(each) for each in digits):
+                return BackendAnswer(phase="placements", wanted=wanted, is_search=True)
             measured |= {each: self._seconds(self._whole(each)) for each in digits}
         best = self._best([*wholes, *(self._whole(each) for each in measured)])
         finalists = self._finalists(best, wholes)
@@ -73,11 +75,14 @@ class _Dialogue:
             return BackendAnswer(phase="engines of the best placement", wanted=wanted)
         return BackendAnswer(plan=self._plan(best))
 
-    def _parts(self, wholes: Iterable[Candidate]) -> Iterator[tuple[str, Iterable[Candidate]]]:
+    def _parts(self) -> Iterator[tuple[str, Iterable[Candidate]]]:
         """What the op-level placement rests on; each phase is of the backends that were right in the one before."""
-        yield "each backend alone", wholes
         yield "context switches", [each for backend in self._right for each in self._probes(backend)]
         yield "kernels", [each for some in self._kernels.values() for each in some.values()]
+
+    def _sought(self, candidates: Iterable[Candidate]) -> tuple[Candidate, ...]:
+        """As `_unknown`; none where the time to look is over."""
+        return () if self._search.is_over_time else self._unknown(candidates)
 
     def _unknown(self, candidates: Iterable[Candidate]) -> tuple[Candidate, ...]:
         """Candidates that are not known, equal ones once; none where nothing more can be measured."""
