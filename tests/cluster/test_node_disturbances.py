@@ -60,10 +60,10 @@ def test_a_controller_that_is_deleted_amid_a_change_is_succeeded_by_one_that_mak
     with Load(served.url, undisturbed):
         assert not served.declare(MODEL, parallelism={"tp": 2})
         _delete_by_force(served, *served.pods.of("controller"))
-        served.wait(lambda: served.status(MODEL).get("layout") == "tp=2", "the layout is another one")
+        served.wait(lambda: served.status(MODEL).get("layout") == "tp 2", "the layout is another one")
         served.wait_for(MODEL, "Loaded")
         assert not served.declare(MODEL, parallelism={"tp": 1})
-        served.wait(lambda: served.status(MODEL).get("layout") != "tp=2", "the layout is as before")
+        served.wait(lambda: served.status(MODEL).get("layout") != "tp 2", "the layout is as before")
         served.wait_for(MODEL, "Loaded")
     assert _left(served, before) == before
 

@@ -29,12 +29,12 @@ def test_a_declared_model_streams_the_tokens_that_headway_up_gives(
 
 
 def test_the_command_of_the_notes_tells_what_runs(installation: Installation) -> None:
-    """It finds the Service by its name, from within a pod."""
+    """From within a pod, which finds the Service by its name, and has the release's token."""
     notes = installation.plane.helm("get", "notes", "headway", "--namespace", NAMESPACE).stdout
     [command] = [line.split() for line in notes.splitlines() if "headway status" in line]
     told = installation.plane.kubectl(*command[1:])
     assert told.returncode == 0, told.stderr
-    assert all(pod.name in told.stdout for pod in installation.pods.of("gateway"))
+    assert all(f"{pod.name}-{index}" in told.stdout for pod in installation.pods.of("worker") for index in range(2))
 
 
 def test_no_container_had_to_be_started_again(installation: Installation) -> None:
