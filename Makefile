@@ -141,6 +141,7 @@ KUBECONFORM := $(PROGRAMS)/kubeconform-v0.8.0
 ETCD := $(PROGRAMS)/etcd-v3.6.13
 KUBERNETES := $(PROGRAMS)/kubernetes-and-node-v1.36.3
 KWOK := $(PROGRAMS)/kwok-v0.8.0
+COREDNS := $(PROGRAMS)/coredns-v1.14.7
 GO_VERSION_OF = v$(lastword $(subst -v, ,$(notdir $@)))
 
 .PHONY: go
@@ -156,12 +157,14 @@ $(HELM): GO_PACKAGE := helm.sh/helm/v3/cmd/helm
 $(KUBECONFORM): GO_PACKAGE := github.com/yannh/kubeconform/cmd/kubeconform
 $(KWOK): GO_PACKAGE := sigs.k8s.io/kwok/cmd/kwok
 
-# `go install` refuses modules with replace lines: these have a module here that requires them.
+# `go install` refuses modules with replace lines, and CoreDNS is to have two plugins: these have a module here that
+# requires them.
 $(ETCD): PROGRAM := etcd
 $(KUBERNETES): PROGRAM := kubernetes
 $(KUBERNETES): LINKED_WITH := -X k8s.io/component-base/version.gitVersion=$(lastword $(subst -v, v,$(notdir $(KUBERNETES))))
-$(ETCD) $(KUBERNETES): | go
-	@echo "Building $(notdir $@) (etcd: a minute, Kubernetes: ten, once) ..."
+$(COREDNS): PROGRAM := coredns
+$(ETCD) $(KUBERNETES) $(COREDNS): | go
+	@echo "Building $(notdir $@) (Kubernetes: ten minutes, the others two, once) ..."
 	@mkdir -p $(PROGRAMS)
 	@cd tests/cluster/programs/$(PROGRAM) && CGO_ENABLED=0 timeout 1800 go build -mod=readonly -o $@.new -ldflags "-s -w $(LINKED_WITH)" .
 	@mv $@.new $@
@@ -227,9 +230,10 @@ test-cluster: test-chart ## The Helm chart: rendered, run as processes of this m
 test-node: install ## A real node of Kubernetes: containers from the image, in namespaces of their own; as root
 	@if ! { $(CAN_RUN_CONTAINERS); }; \
 	then echo "make: this machine runs no containers (it takes root, and make container-packages): a real node is NOT tested."; \
-	elif $(MAKE) $(HELM) $(ETCD) $(KUBERNETES) $(IMAGES)/pause.tar $(IMAGES)/headway.tar; \
-	then HEADWAY_ETCD=$(ETCD) HEADWAY_KUBERNETES=$(KUBERNETES) \
-	  HEADWAY_PAUSE_IMAGE=$(IMAGES)/pause.tar HEADWAY_IMAGE=$(IMAGES)/headway.tar $(NODE_TESTS) -n 0 tests/cluster/test_node.py; \
+	elif $(MAKE) $(HELM) $(ETCD) $(KUBERNETES) $(COREDNS) $(IMAGES)/pause.tar $(IMAGES)/headway.tar; \
+	then HEADWAY_ETCD=$(ETCD) HEADWAY_KUBERNETES=$(KUBERNETES) HEADWAY_COREDNS=$(COREDNS) \
+	  HEADWAY_PAUSE_IMAGE=$(IMAGES)/pause.tar HEADWAY_IMAGE=$(IMAGES)/headway.tar $(NODE_TESTS) -n 0 --durations=10 \
+	  $(addprefix tests/cluster/test_,node.py node_release.py node_disturbances.py node_uninstall.py); \
 	else echo "make: programs are missing: a real node is NOT tested."; fi
 
 test-kernels: install cuda-if-possible ## The kernels' tests: on the CPU, and on a GPU where there is one

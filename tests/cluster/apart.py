@@ -12,6 +12,8 @@ from pathlib import Path
 
 DIRECTORY = "HEADWAY_NODE_DIR"
 _CGROUPS = Path("/sys/fs/cgroup")
+# Of the processors: what ten processes have that are in no group. All pods of a node together would have that of one.
+_WEIGHTS = {"cpu.shares": "10240", "cpu.weight": "1000"}
 # The first process is a shell, which takes leave of the processes that lose their parents. A kubelet sets what is the
 # whole machine's, so it is given files of its own to write to.
 _BEGIN = """set -e
@@ -50,6 +52,9 @@ def main(command: Sequence[str]) -> int:
         groups = cgroups_of(Path(directory).name)
         for group in groups:
             group.mkdir()
+            for name, weight in _WEIGHTS.items():
+                if (group / name).exists():
+                    (group / name).write_text(weight)
         try:
             return unshare(command, os.environ | {DIRECTORY: directory})
         finally:

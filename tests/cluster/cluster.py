@@ -6,10 +6,10 @@ the token of their account.
 
 import json
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import httpx
 
@@ -22,9 +22,33 @@ from tests.cluster.stream import answers
 NAMESPACE = "serving"
 RESOURCES = f"/apis/serving.headway.dev/v1alpha1/namespaces/{NAMESPACE}/modeldeployments"
 CONTROLLER = "headway-controller"
+NOT_OURS = {"configmap/kube-root-ca.crt", "serviceaccount/default", "persistentvolumeclaim/models"}
+"""What the namespace has before anything is installed."""
+_KINDS = "all,pvc,lease,configmap,secret,serviceaccount,role,rolebinding,networkpolicy,pdb,endpointslice"
 _RELEASE = ("headway", str(CHART), f"--namespace={NAMESPACE}", f"--values={VALUES['resources']}")
 # A namespace that enforces the restricted standard takes no directory of its nodes.
 _CLAIM = ("--set=modelStorage.hostPath=null", "--set=modelStorage.existingClaim=models")
+
+
+class _Started(Protocol):
+    """The number of times that a pod's container was started."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def num_starts(self) -> int: ...
+
+
+class Pods(Protocol):
+    """The pods of the release, wherever they run."""
+
+    def of(self, component: str) -> Sequence[_Started]: ...
+
+    def endpoints(self) -> list[str]:
+        """HTTP addresses that answer."""
+
+    def logs(self) -> str: ...
 
 
 class Cluster:
@@ -32,7 +56,7 @@ class Cluster:
 
     patience_s = 90.0
 
-    def __init__(self, plane: ControlPlane, release: Release, models: Path) -> None:
+    def __init__(self, plane: ControlPlane, release: Pods, models: Path) -> None:
         self.models = models
         self.plane = plane
         self.release = release
@@ -110,7 +134,8 @@ def kubernetes(directory: Path, *, num_nodes: int, **resources: str) -> Iterator
     with ControlPlane(directory / "plane") as plane:
         for index in range(num_nodes):
             plane.add_node(f"node-{index}", **resources)
-        _make_namespace(plane)
+        make_namespace(plane, NAMESPACE)
+        _add_volumes(plane)
         yield plane
 
 
@@ -134,14 +159,21 @@ def upgrade(plane: ControlPlane, *flags: str) -> None:
     assert result.returncode == 0, result.stderr
 
 
-def _make_namespace(plane: ControlPlane) -> None:
-    """One that enforces the restricted standard; a volume for the models, and for Redis, which is installed twice."""
+def objects_left(plane: ControlPlane) -> set[str]:
+    """All that the namespace has."""
+    return set(plane.kubectl("get", _KINDS, "--namespace", NAMESPACE, "--output=name").stdout.split())
+
+
+def make_namespace(plane: ControlPlane, name: str) -> None:
+    """One that enforces the restricted standard."""
     labels = {"pod-security.kubernetes.io/enforce": "restricted"}
-    plane.create("/api/v1/namespaces", {"metadata": {"name": NAMESPACE, "labels": labels}})
-    plane.wait(
-        lambda: plane.call("GET", f"/api/v1/namespaces/{NAMESPACE}/serviceaccounts/default").is_success,
-        "the namespace has its account",
-    )
+    plane.create("/api/v1/namespaces", {"metadata": {"name": name, "labels": labels}})
+    account = f"/api/v1/namespaces/{name}/serviceaccounts/default"
+    plane.wait(lambda: plane.call("GET", account).is_success, "the namespace has its account")
+
+
+def _add_volumes(plane: ControlPlane) -> None:
+    """For the models, and for Redis, which is installed twice."""
     modes = {"accessModes": ["ReadWriteOnce"]}
     for name in ("first", "second", "third"):
         spec = modes | {"capacity": {"storage": "100Gi"}, "hostPath": {"path": "/srv"}}

@@ -13,13 +13,18 @@ from pathlib import Path
 import pytest
 
 from tests.checkpoints import make_checkpoint
+from tests.cluster import load
 from tests.cluster.cluster import Cluster, installed
+from tests.cluster.control_plane import ControlPlane
+from tests.cluster.installation import Installation, installed_on, make_model
+from tests.cluster.node import Node, node
+from tests.integration.stack import RunningStack
 
 _ON_KUBERNETES = [f"test_{part}.py" for part in ("install", "pools", "resources", "scale", "training", "uninstall")]
 _NEEDS = {
     "HEADWAY_HELM": ["test_*.py"],
     "HEADWAY_KUBERNETES": _ON_KUBERNETES,
-    "HEADWAY_NODE_DIR": ["test_node.py"],
+    "HEADWAY_NODE_DIR": ["test_node*.py"],
 }
 
 collect_ignore_glob = [pattern for name, patterns in _NEEDS.items() if name not in os.environ for pattern in patterns]
@@ -42,4 +47,42 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="session")
 def cluster(models: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     with installed(models, tmp_path_factory.mktemp("cluster")) as running:
+        yield running
+
+
+@pytest.fixture(scope="session")
+def real_node() -> Iterator[tuple[ControlPlane, Node]]:
+    with node() as started:
+        yield started
+
+
+@pytest.fixture(scope="session")
+def image(real_node: tuple[ControlPlane, Node]) -> None:
+    """The slim image is on the node."""
+    _, here = real_node
+    here.load(Path(os.environ["HEADWAY_IMAGE"]))
+
+
+@pytest.fixture(scope="session")
+def long_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_model(tmp_path_factory.mktemp("long") / load.MODEL)
+
+
+@pytest.fixture(scope="session")
+def undisturbed(long_model: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[int, str]:
+    """What `headway up --emulate` answers on this machine, without Kubernetes."""
+    state = tmp_path_factory.mktemp("up") / "state"
+    stack = RunningStack(state, {load.MODEL: long_model}, "--emulate", "1xV100-16").start()
+    try:
+        return load.texts(stack.url)
+    finally:
+        stack.stop()
+
+
+@pytest.fixture(scope="session")
+def installation(
+    long_model: Path, undisturbed: dict[int, str], real_node: tuple[ControlPlane, Node], image: None
+) -> Iterator[Installation]:
+    """After `undisturbed`, so that two stacks don't share the machine."""
+    with installed_on(*real_node, long_model) as running:
         yield running

@@ -1,4 +1,4 @@
-"""This machine as a node of Kubernetes: containerd with runc, a kubelet and kube-proxy.
+"""This machine as a node of Kubernetes: containerd with runc, a kubelet and kube-proxy; and CoreDNS for its pods.
 
 It runs in the namespaces of `tests.cluster.apart`: its addresses, rules, mounts and containers end with those.
 """
@@ -20,6 +20,7 @@ from tests.cluster.processes import Processes
 NAME = "here"
 _HOST = "10.88.0.1"
 _PODS = "10.89.0.0/16"
+_DOMAIN = "cluster.local"
 _SOCKET = "/run/containerd/containerd.sock"
 _PLUGINS = "/usr/lib/cni"  # of Debian's containernetworking-plugins
 _PAUSE = "docker.io/library/headway-pause:1"
@@ -38,6 +39,7 @@ class Node:
         try:
             self._start_containerd()
             self.load(Path(os.environ["HEADWAY_PAUSE_IMAGE"]))
+            self._start_names()
             self._start_kubelet()
             self._processes.wait(self._is_ready, "the node is ready")
             self._start_proxy()  # which waits for the node half a minute at a time
@@ -89,6 +91,11 @@ conf_dir = "{networks}"
         self._processes.spawn("containerd", "containerd", f"--config={self._directory}/containerd.toml")
         self._processes.wait(lambda: self._ctr("version").returncode == 0, "containerd answers")
 
+    def _start_names(self) -> None:
+        names = f"kubernetes {_DOMAIN} {{\n kubeconfig {self._plane.kubeconfig} here\n}}"
+        (self._directory / "Corefile").write_text(f".:53 {{\nerrors\n{names}\n}}\n")
+        self._processes.spawn("coredns", os.environ["HEADWAY_COREDNS"], f"-conf={self._directory}/Corefile")
+
     def _start_kubelet(self) -> None:
         (self._directory / "resolv.conf").write_text("")
         config = {
@@ -104,6 +111,8 @@ conf_dir = "{networks}"
             "failSwapOn": False,
             "oomScoreAdj": 0,
             "resolvConf": f"{self._directory}/resolv.conf",
+            "clusterDNS": [_HOST],
+            "clusterDomain": _DOMAIN,
             "containerRuntimeEndpoint": f"unix://{_SOCKET}",
             # The disk is not the node's own.
             "evictionHard": {"nodefs.available": "0%", "imagefs.available": "0%", "nodefs.inodesFree": "0%"},

@@ -1,31 +1,24 @@
 """A real node: pods are containers with addresses of their own, and the slim image runs in a restricted namespace."""
 
 import os
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
 import redis
 
+from tests.cluster.cluster import make_namespace
 from tests.cluster.containers import Containers
 from tests.cluster.control_plane import ControlPlane
-from tests.cluster.node import Node, node
+from tests.cluster.node import Node
 
 pytestmark = pytest.mark.timeout(900)
 
 _COMMAND = ["python", "-m", "headway.store.serve_redis", "--dir", "/tmp"]
 
 
-@pytest.fixture(scope="module")
-def running() -> Iterator[tuple[ControlPlane, Node]]:
-    with node() as started:
-        yield started
-
-
-def test_a_container_whose_first_process_is_killed_is_started_again(running: tuple[ControlPlane, Node]) -> None:
-    plane, here = running
-    _make_namespace(plane, "pausing")
+def test_a_container_whose_first_process_is_killed_is_started_again(real_node: tuple[ControlPlane, Node]) -> None:
+    plane, here = real_node
+    make_namespace(plane, "pausing")
     plane.create("/api/v1/namespaces/pausing/pods", _pod("pause", {"image": "headway-pause:1"}))
     pods = Containers(plane, "pausing")
     plane.wait(pods.are_ready, "the pod is ready")
@@ -34,18 +27,18 @@ def test_a_container_whose_first_process_is_killed_is_started_again(running: tup
     plane.wait(lambda: [each.num_starts for each in pods.all() if each.is_ready] == [2], "it is started again")
 
 
-def test_the_slim_image_serves_at_the_address_of_a_service(running: tuple[ControlPlane, Node]) -> None:
+@pytest.mark.usefixtures("image")
+def test_the_slim_image_serves_at_the_address_of_a_service(real_node: tuple[ControlPlane, Node]) -> None:
     """As nobody in particular, without capabilities, on a file system that it cannot write to."""
-    plane, here = running
-    here.load(Path(os.environ["HEADWAY_IMAGE"]))
-    _make_namespace(plane, "serving")
+    plane, _ = real_node
+    make_namespace(plane, "storing")
     probe = {"tcpSocket": {"port": 6379}, "periodSeconds": 1}
     container = {"image": "headway:0.1.0", "command": _COMMAND, "readinessProbe": probe}
-    plane.create("/api/v1/namespaces/serving/pods", _pod("store", container))
+    plane.create("/api/v1/namespaces/storing/pods", _pod("store", container))
     ports = [{"port": 80, "targetPort": 6379}]
     service = {"metadata": {"name": "store"}, "spec": {"selector": {"app": "store"}, "ports": ports}}
-    address = plane.create("/api/v1/namespaces/serving/services", service)["spec"]["clusterIP"]
-    plane.wait(Containers(plane, "serving").are_ready, "the pod is ready")
+    address = plane.create("/api/v1/namespaces/storing/services", service)["spec"]["clusterIP"]
+    plane.wait(Containers(plane, "storing").are_ready, "the pod is ready")
     client = redis.Redis(address, 80, socket_timeout=5)
     plane.wait(lambda: _answers(client), "the Service's address answers")
 
@@ -55,13 +48,6 @@ def _answers(client: "redis.Redis") -> bool:
         return bool(client.ping())
     except redis.ConnectionError:
         return False
-
-
-def _make_namespace(plane: ControlPlane, name: str) -> None:
-    labels = {"pod-security.kubernetes.io/enforce": "restricted"}
-    plane.create("/api/v1/namespaces", {"metadata": {"name": name, "labels": labels}})
-    account = f"/api/v1/namespaces/{name}/serviceaccounts/default"
-    plane.wait(lambda: plane.call("GET", account).is_success, "the namespace has its account")
 
 
 def _pod(name: str, container: dict[str, Any]) -> dict[str, Any]:

@@ -2,17 +2,11 @@
 
 import pytest
 
-from tests.cluster.cluster import NAMESPACE, Cluster, upgrade
+from tests.cluster.cluster import NAMESPACE, NOT_OURS, Cluster, objects_left, upgrade
 
 pytestmark = pytest.mark.timeout(400)
 
-_KINDS = "all,pvc,lease,configmap,secret,serviceaccount,role,rolebinding,networkpolicy,pdb,endpointslice"
-_NOT_OURS = {"configmap/kube-root-ca.crt", "serviceaccount/default", "persistentvolumeclaim/models"}
 _DEFINITION = "customresourcedefinition.apiextensions.k8s.io/modeldeployments.serving.headway.dev"
-
-
-def _objects(cluster: Cluster) -> set[str]:
-    return set(cluster.plane.kubectl("get", _KINDS, "--namespace", NAMESPACE, "--output=name").stdout.split())
 
 
 def _uninstall(cluster: Cluster) -> None:
@@ -22,9 +16,9 @@ def _uninstall(cluster: Cluster) -> None:
 
 def test_the_definition_and_what_was_declared_are_kept(cluster: Cluster) -> None:
     cluster.declare("kept")
-    assert len(_objects(cluster)) > 20
+    assert len(objects_left(cluster.plane)) > 20
     _uninstall(cluster)
-    cluster.plane.wait(lambda: _objects(cluster) == _NOT_OURS, "all else is gone")
+    cluster.plane.wait(lambda: objects_left(cluster.plane) == NOT_OURS, "all else is gone")
     assert cluster.plane.kubectl("get", "crd", "--output=name").stdout.split() == [_DEFINITION]
     kept = cluster.plane.kubectl("get", "md", "--namespace", NAMESPACE, "--output=name").stdout
     assert "modeldeployment.serving.headway.dev/kept" in kept
@@ -34,8 +28,8 @@ def test_a_release_that_is_installed_again_takes_over_what_was_kept(cluster: Clu
     upgrade(cluster.plane, "--set=redis.bundled.storage.keep=true")
     assert "modeldeployment" in cluster.plane.kubectl("get", "md", "--namespace", NAMESPACE, "--output=name").stdout
     _uninstall(cluster)
-    kept = _NOT_OURS | {"persistentvolumeclaim/headway-redis"}
-    cluster.plane.wait(lambda: _objects(cluster) == kept, "all is gone but for the claim")
+    kept = NOT_OURS | {"persistentvolumeclaim/headway-redis"}
+    cluster.plane.wait(lambda: objects_left(cluster.plane) == kept, "all is gone but for the claim")
 
 
 def test_with_the_definition_its_resources_go_and_nothing_holds_the_namespace(cluster: Cluster) -> None:

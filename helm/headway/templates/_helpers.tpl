@@ -152,13 +152,14 @@ readOnlyRootFilesystem: true
 capabilities: {drop: [ALL]}
 {{- end }}
 
-{{- /* Variables of every process: who it is, where it is reached, where Redis is. */}}
+{{- /* Variables of every process: who it is, where it is reached, where Redis is; and where commands in its pod ask. */}}
 {{- define "headway.env" -}}
 - {name: HEADWAY_MEMBER_ID, valueFrom: {fieldRef: {fieldPath: metadata.name}}}
 - {name: HEADWAY_ADVERTISE_HOST, valueFrom: {fieldRef: {fieldPath: status.podIP}}}
 - {name: HEADWAY_BIND_HOST, value: 0.0.0.0}
 - {name: HEADWAY_NAMESPACE, value: {{ .Release.Name | quote }}}
 - {name: HEADWAY_LOG_LEVEL, value: {{ .Values.logLevel | quote }}}
+- {name: HEADWAY_ENDPOINT, value: "{{ include "headway.name" . }}:{{ .Values.gateway.service.grpcPort }}"}
 {{- with .Values.otlpEndpoint }}
 - {name: HEADWAY_OTLP_ENDPOINT, value: {{ . | quote }}}
 {{- end }}

@@ -1,0 +1,90 @@
+"""A release that Helm has installed on a real node: its pods are containers, and its clients are beside the node."""
+
+import base64
+import os
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import redis
+
+from tests.checkpoints import make_checkpoint
+from tests.cluster.apart import DIRECTORY
+from tests.cluster.cluster import NAMESPACE, Cluster, make_namespace, upgrade
+from tests.cluster.containers import Containers
+from tests.cluster.control_plane import ControlPlane
+from tests.cluster.node import NAME, Node
+
+MODELS = Path("/models")  # where pods have them
+FLAGS = ("--set=router.replicas=2", "--set=gateway.leaveSeconds=5", "--set=redis.bundled.storage.keep=true")
+
+
+class Installation(Cluster):
+    """The release, whose models are resources."""
+
+    patience_s = 240.0
+
+    def __init__(self, plane: ControlPlane, node: Node) -> None:
+        self.pods = Containers(plane, NAMESPACE)
+        self.node = node
+        super().__init__(plane, self.pods, MODELS)
+
+    @property
+    def url(self) -> str:
+        """Of the release's Service."""
+        [url] = self.pods.endpoints()
+        return url
+
+    def redis(self) -> "redis.Redis[str]":
+        """Its store, with the password that the release has drawn."""
+        secret = self.plane.get(f"/api/v1/namespaces/{NAMESPACE}/secrets/headway-auth")["data"]
+        service = self.plane.get(f"/api/v1/namespaces/{NAMESPACE}/services/headway-redis")
+        password = base64.b64decode(secret["redis-password"]).decode()
+        return redis.Redis(service["spec"]["clusterIP"], 6379, password=password, decode_responses=True)
+
+    def upgrade(self, *flags: str) -> None:
+        upgrade(self.plane, *FLAGS, *flags)
+
+    def wait_until_ready(self) -> None:
+        """Until every pod is ready, and none is about to go."""
+        self.wait(self.pods.are_ready, "every pod is ready")
+
+
+def make_model(directory: Path) -> Path:
+    """One whose answers may be long. Its weights are not read: devices are emulated."""
+    return make_checkpoint(directory, "llama", max_position_embeddings=4096)
+
+
+@contextmanager
+def installed_on(plane: ControlPlane, node: Node, model: Path) -> Iterator[Installation]:
+    """What enters has returned from `helm install --wait`; no model is declared."""
+    make_namespace(plane, NAMESPACE)
+    volumes = Path(os.environ[DIRECTORY]) / "volumes"
+    shutil.copytree(model, volumes / "models" / model.name)
+    for claim in ("models", "headway-redis", "files-headway-redis"):
+        (volumes / claim).mkdir(exist_ok=True)
+        plane.create("/api/v1/persistentvolumes", _volume(claim, volumes / claim))
+    body = {"metadata": {"name": "models"}, "spec": _modes("1Gi")}
+    plane.create(f"/api/v1/namespaces/{NAMESPACE}/persistentvolumeclaims", body)
+    installation = Installation(plane, node)
+    installation.upgrade()
+    yield installation
+
+
+def _volume(claim: str, directory: Path) -> dict[str, Any]:
+    """A disk of the node, for that claim."""
+    here = {"key": "kubernetes.io/hostname", "operator": "In", "values": [NAME]}
+    spec = {
+        "accessModes": ["ReadWriteOnce"],
+        "capacity": {"storage": "100Gi"},
+        "local": {"path": str(directory)},
+        "nodeAffinity": {"required": {"nodeSelectorTerms": [{"matchExpressions": [here]}]}},
+        "claimRef": {"namespace": NAMESPACE, "name": claim},
+    }
+    return {"metadata": {"name": claim}, "spec": spec}
+
+
+def _modes(size: str) -> dict[str, Any]:
+    return {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": size}}}

@@ -1,0 +1,126 @@
+"""A steady load by the official client, which tries nothing twice, and what came of it."""
+
+import itertools
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from typing import Self
+
+import openai
+
+MODEL = "tiny"
+SEEDS = (1, 2, 3)
+_PROMPT = "The time between two trains on one line is called the headway."
+_STREAM_TOKENS = 1500
+_SHORT_TOKENS = 4
+_TIMEOUT_S = 300
+
+
+def text_of_stream(client: openai.OpenAI, seed: int) -> tuple[str, float]:
+    """The text of a long stream, and the longest time in seconds in which nothing came of it. AssertionError where it
+    ended early."""
+    text, longest_s, num_chunks, reason, last_s = "", 0.0, 0, None, time.monotonic()
+    for chunk in client.completions.create(
+        model=MODEL,
+        prompt=_PROMPT,
+        max_tokens=_STREAM_TOKENS,
+        seed=seed,
+        temperature=1,
+        stream=True,
+        extra_body={"ignore_eos": True},
+    ):
+        now_s = time.monotonic()
+        longest_s, last_s = max(longest_s, now_s - last_s), now_s
+        for choice in chunk.choices:
+            text, num_chunks, reason = text + choice.text, num_chunks + 1, choice.finish_reason or reason
+    assert reason == "length", f"a stream ended after {num_chunks} chunks: {reason}"
+    return text, longest_s
+
+
+def client_of(url: str) -> openai.OpenAI:
+    return openai.OpenAI(base_url=f"{url}/v1", api_key="none", max_retries=0, timeout=_TIMEOUT_S)
+
+
+class Load:
+    """Short requests, some a second, and long streams, one after the other. Use it as a context: it is under way when
+    that is entered; leaving it waits for what has begun, and asserts that nothing failed and that each text is the one
+    it would be undisturbed.
+
+    Args:
+        undisturbed: the texts of the streams by their seeds.
+
+    Attributes:
+        num_answers, num_streams: that came to their end.
+        longest_s: in which nothing came of a stream.
+    """
+
+    def __init__(self, url: str, undisturbed: Mapping[int, str], *, requests_per_s: float = 2.0) -> None:
+        self.num_answers = 0
+        self.num_streams = 0
+        self.longest_s = 0.0
+        self.faults: list[str] = []
+        self._url = url
+        self._undisturbed = undisturbed
+        self._every_s = 1 / requests_per_s
+        self._lock = threading.Lock()
+        self._ended = threading.Event()
+        self._threads = [threading.Thread(target=self._ask), *(self._streaming(seed) for seed in undisturbed)]
+
+    def __enter__(self) -> Self:
+        for thread in self._threads:
+            thread.start()
+        time.sleep(1)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._ended.set()
+        for thread in self._threads:
+            thread.join()
+        print(f"{self.num_answers} answers, {self.num_streams} streams, longest gap {self.longest_s:.1f} s")
+        assert not self.faults, "\n".join(self.faults)
+        assert self.num_answers
+        assert self.num_streams
+
+    def _streaming(self, seed: int) -> threading.Thread:
+        return threading.Thread(target=self._stream, args=(seed,))
+
+    def _stream(self, seed: int) -> None:
+        with client_of(self._url) as client:
+            while not self._ended.is_set():
+                try:
+                    text, longest_s = text_of_stream(client, seed)
+                    is_same = text == self._undisturbed[seed]
+                    fault = "" if is_same else f"the stream with seed {seed} has another text"
+                except (openai.OpenAIError, AssertionError, OSError) as error:
+                    fault, longest_s = f"stream with seed {seed}: {error!r}", 0.0
+                self._note(fault, num_streams=1, longest_s=longest_s)
+
+    def _ask(self) -> None:
+        with client_of(self._url) as client:
+            began_s = time.monotonic()
+            for number in itertools.count():
+                if self._ended.wait(max(0.0, began_s + number * self._every_s - time.monotonic())):
+                    return
+                try:
+                    answer = client.completions.create(model=MODEL, prompt=_PROMPT, max_tokens=_SHORT_TOKENS)
+                    used = answer.usage.completion_tokens if answer.usage else 0
+                    fault = "" if used == _SHORT_TOKENS else f"an answer has {used} tokens"
+                except openai.OpenAIError as error:
+                    fault = f"request: {error!r}"
+                self._note(fault, num_answers=1)
+
+    def _note(self, fault: str, *, num_answers: int = 0, num_streams: int = 0, longest_s: float = 0.0) -> None:
+        with self._lock:
+            if fault:
+                self.faults.append(f"{time.strftime('%H:%M:%S')} {fault}")
+                self._ended.wait(1)  # a load that fails is not to be a flood
+            else:
+                self.num_answers += num_answers
+                self.num_streams += num_streams
+            self.longest_s = max(self.longest_s, longest_s)
+
+
+def texts(url: str, seeds: Sequence[int] = SEEDS) -> dict[int, str]:
+    """The texts of the streams, where nothing disturbs them."""
+    with client_of(url) as client:
+        return {seed: text_of_stream(client, seed)[0] for seed in seeds}

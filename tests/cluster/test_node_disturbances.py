@@ -1,0 +1,150 @@
+"""A release on a real node, under a steady load: no request fails and each stream is, token for token, what it would be
+undisturbed, whatever ends, is replaced or is away meanwhile."""
+
+import os
+import time
+from collections.abc import Iterable
+
+import pytest
+
+from tests.cluster.cluster import NAMESPACE, RESOURCES
+from tests.cluster.containers import Container
+from tests.cluster.installation import Installation
+from tests.cluster.load import MODEL, Load
+
+pytestmark = pytest.mark.timeout(1200)
+
+_AWAY_S = 20.0
+
+
+@pytest.fixture
+def served(installation: Installation) -> Installation:
+    """All is ready, and the model is loaded wherever it is to be."""
+    assert not installation.declare(MODEL)
+    installation.wait_until_ready()
+    installation.wait_for(MODEL, "Loaded")
+    return installation
+
+
+def test_an_upgrade_and_a_rollback_replace_all_but_redis(served: Installation, undisturbed: dict[int, str]) -> None:
+    before = served.pods.all()
+    with Load(served.url, undisturbed):
+        served.upgrade("--set=logLevel=warning")
+        served.wait_until_ready()
+        assert [pod.component for pod in _left(served, before)] == ["redis"]
+        between = served.pods.all()
+        result = served.plane.helm("rollback", "headway", "--namespace", NAMESPACE, "--wait", "--timeout=9m")
+        assert result.returncode == 0, result.stderr
+        served.wait_until_ready()
+    assert [pod.component for pod in _left(served, between)] == ["redis"]
+
+
+@pytest.mark.parametrize("component", ["router", "worker"])
+def test_one_that_is_deleted_by_force_is_made_again(
+    served: Installation, undisturbed: dict[int, str], component: str
+) -> None:
+    """Twice the one that was started last: among routers it is the one that decides."""
+    with Load(served.url, undisturbed):
+        for _ in range(2):
+            newest = max(served.pods.of(component), key=lambda pod: pod.started_at)
+            _delete_by_force(served, newest)
+            served.wait(lambda newest=newest: not _left(served, [newest]), f"{newest.name} is gone")  # type: ignore[misc]
+            served.wait_until_ready()
+
+
+def test_a_controller_that_is_deleted_amid_a_change_is_succeeded_by_one_that_makes_it(
+    served: Installation, undisturbed: dict[int, str]
+) -> None:
+    """Two workers as a group instead of two alone, and back: no pod but the controller's is replaced."""
+    before = [pod for pod in served.pods.all() if pod.component != "controller"]
+    with Load(served.url, undisturbed):
+        assert not served.declare(MODEL, parallelism={"tp": 2})
+        _delete_by_force(served, *served.pods.of("controller"))
+        served.wait(lambda: served.status(MODEL).get("layout") == "tp 2", "the layout is another one")
+        served.wait_for(MODEL, "Loaded")
+        assert not served.declare(MODEL, parallelism={"tp": 1})
+        served.wait(lambda: served.status(MODEL).get("layout") != "tp 2", "the layout is as before")
+        served.wait_for(MODEL, "Loaded")
+    assert _left(served, before) == before
+
+
+def test_every_pod_is_evicted_once(served: Installation, undisturbed: dict[int, str]) -> None:
+    """Redis and the second of each kind once the others are there again; before that the budgets forbid the second."""
+    pods = {pod.component: pod for pod in served.pods.all()}
+    others = [pod for pod in served.pods.all() if pod not in pods.values()]
+    last = [pods.pop("redis"), *others]
+    with Load(served.url, undisturbed):
+        assert {_evict(served, pod) for pod in pods.values()} == {201}
+        assert [_evict(served, pod) for pod in others] == [429, 429, 429]
+        served.wait(lambda: not _left(served, pods.values()), "the first are gone")
+        served.wait_until_ready()
+        assert {_evict(served, pod) for pod in last} == {201}
+        served.wait(lambda: not _left(served, last), "the others are gone")
+        served.wait_until_ready()
+
+
+def test_a_cell_whose_first_process_is_killed_loads_its_models_again(
+    served: Installation, undisturbed: dict[int, str]
+) -> None:
+    """Its address, ports and process numbers are those of the run before."""
+    cell = served.pods.of("worker")[0]
+    with Load(served.url, undisturbed):
+        os.kill(served.node.first_process(cell.container_id), 9)
+        served.wait(lambda: _starts(served, cell) == cell.num_starts + 1, "its container is started again")
+        served.wait_until_ready()
+        served.wait_for(MODEL, "Loaded")
+    assert _left(served, [cell])
+
+
+def test_with_an_emptied_redis_the_same_models_are_ready_without_being_applied_again(
+    served: Installation, undisturbed: dict[int, str]
+) -> None:
+    before = served.status(MODEL)
+    store = served.redis()
+    with Load(served.url, undisturbed):
+        store.flushall()
+        served.wait(lambda: bool(store.exists("headway:plan-current")), "there is a plan again")
+        served.wait_until_ready()
+        served.wait_for(MODEL, "Loaded")
+    assert served.status(MODEL)["groups"] == before["groups"]
+
+
+def test_while_the_api_server_is_away_nothing_ends(served: Installation, undisturbed: dict[int, str]) -> None:
+    before = {pod.uid: pod.num_starts for pod in served.pods.all()}
+    with Load(served.url, undisturbed):
+        served.plane.kill_api_server()
+        time.sleep(_AWAY_S)
+        served.plane.start_api_server()
+        served.wait_until_ready()
+    assert {pod.uid: pod.num_starts for pod in served.pods.all()} == before
+
+
+def test_a_status_that_is_edited_by_hand_is_put_right(served: Installation) -> None:
+    """By a controller that could not reach the API server a moment ago."""
+    true = served.status(MODEL)
+    body = {"status": {"groups": "9/9", "planId": "invented"}}
+    path = f"{RESOURCES}/{MODEL}/status"
+    assert served.plane.call("PATCH", path, body, kind="application/merge-patch+json").is_success
+    served.wait(lambda: served.status(MODEL) == true, "the status is as it was")
+
+
+def _delete_by_force(served: Installation, *pods: Container) -> None:
+    for pod in pods:
+        arguments = ("delete", "pod", pod.name, f"--namespace={NAMESPACE}", "--force", "--grace-period=0")
+        result = served.plane.kubectl(*arguments)
+        assert result.returncode == 0, result.stderr
+
+
+def _evict(served: Installation, pod: Container) -> int:
+    body = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": pod.name, "namespace": NAMESPACE}}
+    return served.plane.call("POST", f"{served.pods.path}/{pod.name}/eviction", body).status_code
+
+
+def _left(served: Installation, pods: Iterable[Container]) -> list[Container]:
+    """Which of these are there still."""
+    uids = {pod.uid for pod in served.pods.all()}
+    return [pod for pod in pods if pod.uid in uids]
+
+
+def _starts(served: Installation, pod: Container) -> int:
+    return next((each.num_starts for each in served.pods.all() if each.uid == pod.uid), 0)
