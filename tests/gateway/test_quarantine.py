@@ -76,18 +76,19 @@ def test_a_request_that_takes_workers_down_ends_and_its_neighbours_go_on(
 def test_gateways_tell_each_other_of_requests_that_take_workers_down(
     gateway: Gateway, client: openai.OpenAI, world: World
 ) -> None:
-    """What one has sealed no other tries; and what has taken down one worker, and then left, is a suspect at all."""
+    """What one has sealed no other tries, not even one that has only just started."""
     expected = client.completions.create(**NEIGHBOUR).choices[0].text
-    with world.gateway() as other, ExitStack() as stack:
+    database = redis.Redis.from_url(world.redis_url, decode_responses=True)
+    num_sealed = lambda: database.zcard(f"{world.namespace}:quarantine")  # noqa: E731
+    with ExitStack() as stack:
         processes = start_workers(stack, world, 3)
         num_dead = lambda: [process.poll() is not None for process in processes].count(True)  # noqa: E731
+        known = num_sealed()
         body = deadly(0) | {"max_tokens": 21}  # another one than those that are known already
         assert httpx.post(f"{gateway.url}/v1/completions", json=body, timeout=60).status_code == 400
-        wait_for(lambda: num_dead() == 2)
-        database = redis.Redis.from_url(world.redis_url, decode_responses=True)
-        wait_for(lambda: database.zcard(f"{world.namespace}:quarantine") > 0)
-        again = lambda: httpx.post(f"{other.url}/v1/completions", json=body, timeout=60)  # noqa: E731
-        wait_for(lambda: again().status_code == 400)
+        wait_for(lambda: num_dead() == 2 and num_sealed() == known + 1)
+        other = stack.enter_context(world.gateway())
+        assert httpx.post(f"{other.url}/v1/completions", json=body, timeout=60).status_code == 400
         assert num_dead() == 2, "the other one has heard of it and tries it on no worker"
         texts = [
             httpx.post(f"{each.url}/v1/completions", json=NEIGHBOUR, timeout=60).json()["choices"][0]["text"]

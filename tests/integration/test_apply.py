@@ -42,7 +42,8 @@ def kinds(document: Any) -> Counter[str]:
 
 
 def settled_export(stack: RunningStack) -> list[dict[str, str]]:
-    """Once all that was asked before is in it: arrivals are written every half second."""
+    """Once all that was asked before is in it, which is something: arrivals are written every half second."""
+    wait_for(lambda: export(stack))
     rows = export(stack)
     while True:
         time.sleep(0.6)

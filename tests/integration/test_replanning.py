@@ -28,6 +28,7 @@ def test_the_hot_model_gets_more_workers_once_the_traffic_has_shifted(stack: Run
     apply(stack, cold)
     assert len(where(stack)["one"]) == 1
     assert embed(stack, "one", headers=PATIENT)
+    wait_for(lambda: export(stack))
     since = len(export(stack))
     with ThreadPoolExecutor(12) as pool:
         body = {"model": "one", "input": "a b c"}

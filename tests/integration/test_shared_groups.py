@@ -102,7 +102,8 @@ def test_a_search_that_was_left_to_the_stack_outlives_its_planner(stack: Running
     job_id = json.loads(started.stdout)["job_id"]
     with Redis.from_url(stack.stack.redis_url) as redis:
         wait_for(lambda: redis.exists(f"headway:search-best:{job_id}") == 1, timeout_s=60)
-    stack.kill("planner")
+    gone = stack.kill("planner")
+    wait_for(lambda: stack.status()["controller"]["ready"] and stack.pid("planner") != gone, timeout_s=60)
     shown = stack.headway("plan", "jobs", "show", job_id, "--wait", "--json", timeout_s=150)
     assert shown.returncode == 0, shown.stderr
     document = json.loads(shown.stdout)

@@ -2,8 +2,10 @@
 
 import asyncio
 import time
+from contextlib import suppress
 
 import headway.rpc  # noqa: F401 - gRPC's settings, before gRPC
+from headway.core.errors import UnavailableError
 from headway.gateway.app import make_app
 from headway.gateway.client import InferClient, TokenStreamClient
 from headway.gateway.config import GatewayConfig
@@ -49,6 +51,8 @@ async def main(config: GatewayConfig) -> None:
         )
         key_ring = KeyRing(ApiKeyStore(host.database), wall_clock=time.time, clock=time.monotonic)
         await key_ring.catch_up()
+        with suppress(UnavailableError):  # it watches, and says so
+            await quarantine.catch_up()
         service = GatewayService(
             config,
             peers=host.peers,
