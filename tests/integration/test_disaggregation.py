@@ -103,7 +103,9 @@ def ready(split: RunningStack) -> RunningStack:
 
 
 def num_serving(stack: RunningStack) -> int:
-    return sum(group.get("state") == "ready" for group in stack.status()["fleet"].get("groups", ()))
+    """Groups that are ready, and of whose role the router knows, as it knows of their steps, from the plan."""
+    groups = stack.status()["fleet"].get("groups", ())
+    return sum(group.get("state") == "ready" and bool(group.get("latency")) for group in groups)
 
 
 def test_answers_are_those_of_one_worker(ready: RunningStack, expected: tuple[Any, Any]) -> None:
