@@ -1,6 +1,8 @@
 """What is told of calls: who changed the stack."""
 
 import logging
+from collections.abc import AsyncIterator
+from types import SimpleNamespace
 
 import grpc
 import pytest
@@ -53,3 +55,26 @@ async def test_every_call_that_changes_the_stack_is_told_with_its_caller_and_out
     assert [line.rpartition(": ")[2] for line in told] == ["ok", "failed_precondition", "unauthenticated"]
     assert all("by ipv4:127.0.0.1:" in line for line in told)
     assert [line.rpartition(", ")[2].partition(":")[0] for line in told] == ["operator", "operator", "unknown"]
+
+
+async def test_a_stream_whose_caller_has_left_is_told_without_asking_the_call_that_is_over() -> None:
+    """gRPC reads the peer of such a call from memory that is free, which ended the process."""
+    is_over = False
+
+    def peer() -> str:
+        assert not is_over
+        return "ipv4:127.0.0.1:9"
+
+    async def answers(request: object, context: object) -> AsyncIterator[int]:
+        yield 1
+        yield 2
+
+    async def found(details: object) -> object:
+        return grpc.unary_stream_rpc_method_handler(answers)  # type: ignore[arg-type]
+
+    details = SimpleNamespace(method="/headway.v1.ProfilerService/ProfileHardware")
+    handler = await CallInterceptor().intercept_service(found, details)  # type: ignore[arg-type]
+    stream = handler.unary_stream(None, SimpleNamespace(peer=peer, invocation_metadata=lambda: ()))
+    assert await anext(stream) == 1
+    is_over = True
+    await stream.aclose()

@@ -12,6 +12,8 @@ _GRPC_SETTINGS = {
     # uvloop forks to start a child, which execs at once. In between, gRPC would start its threads again, and they would
     # read the parent's connections: calls fail with "Socket closed", or the child crashes.
     "GRPC_ENABLE_FORK_SUPPORT": "0",
+    # What it tells of connections that end is no JSON, and would stand between the lines of our log.
+    "GRPC_VERBOSITY": "ERROR",
 }
 
 for _name, _value in _GRPC_SETTINGS.items():

@@ -122,13 +122,15 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
         metadata = dict(context.invocation_metadata() or ())
         request_id_var.set(str(metadata.get(REQUEST_ID_METADATA_KEY, "")))
         call = _Call(method, context)
+        is_audited = _AUDITED.match(method) is not None
+        peer = context.peer() if is_audited else ""  # now: to ask a call that is over ends the process
         started = time.perf_counter()
         try:
             yield call
         finally:
             RPC_SECONDS.labels(method, call.outcome).observe(time.perf_counter() - started)
-            if _AUDITED.match(method):
-                audit_log.info("%s by %s, %s: %s", method.rpartition(".")[2], context.peer(), call.caller, call.outcome)
+            if is_audited:
+                audit_log.info("%s by %s, %s: %s", method.rpartition(".")[2], peer, call.caller, call.outcome)
 
 
 class _Call:

@@ -27,10 +27,9 @@ def element(view: View, index: tuple[int, ...]) -> int:
 
 def factorings(number: int) -> st.SearchStrategy[list[int]]:
     """Shapes of so many elements."""
-    primes = [p for p in (2, 3, 5, 7) for _ in range(10) if number % p == 0]
     factors, rest = [], number
-    for prime in primes:
-        if rest % prime == 0:
+    for prime in range(2, number + 1):
+        while rest % prime == 0:
             factors.append(prime)
             rest //= prime
 
