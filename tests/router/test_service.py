@@ -14,6 +14,7 @@ from headway.core.errors import (
     ResourceExhaustedError,
     UnavailableError,
 )
+from headway.core.plan.serving import Role
 from headway.core.slo import Slo
 from headway.router.client import PrefixClient
 from headway.router.request import RoutingRequest
@@ -89,6 +90,20 @@ async def test_a_new_name_is_looked_for_in_the_newest_plan(database: Database, r
         error = await refusal(router, model="gpt-5")
         assert isinstance(error, UnavailableError)
         assert "No worker serves the model" in error.message
+
+
+async def test_roles_are_known_before_a_group_gets_its_first_request(database: Database, routing: StartRouter) -> None:
+    """The plan that gave them the model is newer than the one that the router has read: workers tell at once."""
+    plan = make_plan("worker-0", "worker-1")
+    roles = dict(zip(("worker-0", "worker-1"), (Role.PREFILL, Role.DECODE), strict=True))
+    assignments = tuple(replace(each, role=roles[each.worker_id]) for each in plan.assignments)
+    async with routing() as router, AsyncExitStack() as stack:
+        await PlanStore(database).set_current(replace(plan, assignments=assignments), replaces="")
+        for worker_id in roles:
+            await stack.enter_async_context(ScriptedWorker.running(database, worker_id))
+        await eventually(lambda: len(list(router.service.dispatcher.fleet.serving("llama"))) == len(roles))
+        lease = await router.route("a")
+        assert (lease.worker_id, lease.decode_target.worker_id) == ("worker-0", "worker-1")
 
 
 async def test_who_waits_for_a_model_that_is_deleted_is_told_so_at_once(

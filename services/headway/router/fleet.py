@@ -208,6 +208,11 @@ class Fleet:
             self._sort()
         return group
 
+    def expects(self, group: Group, reports: Sequence[LoadReport]) -> bool:
+        """Whether the plan has every model of these reports on the group, but for those that it has told of already."""
+        planned = {each.model for each in self._plan.assignments_of(group.worker_id)} if self._plan else set()
+        return all(report.model in planned or report.model in group.replicas for report in reports if report.model)
+
     def update(self, group: Group, reports: Sequence[LoadReport], *, now_s: float) -> None:
         """Takes in the load reports of a group's leader."""
         known = group.replicas.keys() & {report.model for report in reports}

@@ -141,13 +141,16 @@ class RouterService:
         self._refuse_ended()
 
     async def follow(self, member: Member) -> None:
-        """Takes in a worker's load reports for as long as they come."""
+        """Takes in a worker's load reports for as long as they come. A model that it tells of first is one that a plan
+        gave it: that is read before requests are sent there, as it says what the group is for, and how fast."""
         fleet = self.dispatcher.fleet
         group = fleet.join(member.member_id, endpoint=member.endpoint, group_id=member.group_id)
         reports = self._workers.watch_load(member.endpoint, interval_ms=self._config.load_interval_ms)
         try:
             async with aclosing(reports):
                 async for of_models in reports:
+                    if not fleet.expects(group, of_models):
+                        await self.follower.catch_up()
                     fleet.update(group, of_models, now_s=time.monotonic())
                     self._refuse_ended()
                     for report in of_models:
