@@ -135,6 +135,34 @@ def test_a_variant_is_used_only_within_the_error() -> None:
     assert loose.deviation == pytest.approx(1e-3)
 
 
+def test_a_variant_that_is_not_precise_enough_for_the_whole_runs_what_the_error_allows() -> None:
+    """Each operator in bfloat16 adds to the error, those at the start half as much: the first 10 of 16 are allowed."""
+    errors = [5e-4] * 8 + [1e-3] * 8
+
+    def adding(candidate: Candidate, program: Program) -> Cost:
+        if not candidate.is_whole or EAGER in {each.backend for each in candidate.engines}:
+            return by_engine(candidate, program)
+        lossy = [at for each in candidate.engines if each.backend == BFLOAT16 for at in each.positions]
+        exact = len(program.instructions) - len(lossy)
+        return measured(0.5 * exact + 0.2 * len(lossy) + 0.1, deviation=sum(errors[at] for at in lossy))
+
+    graph, program = network(*["aten.relu.default"] * 16)
+    search = BackendSearch(model="m", backends=(EAGER, OPENVINO, BFLOAT16), max_error=6e-3)
+    plan, asked = converse(search, graph, program, adding)
+    assert [(str(each.backend), len(each.operators)) for each in plan.groups] == [
+        ("openvino-bfloat16", 10),
+        ("openvino", 6),
+    ]
+    assert plan.deviation == pytest.approx(6e-3)
+    assert plan.chosen_s == pytest.approx(5.1)
+    assert sum(len(each.wanted) for each in asked if each.phase == "mixed precision") <= 10
+    far = BackendSearch(model="m", backends=(EAGER, OPENVINO, BFLOAT16), max_error=2e-3)
+    plan, asked = converse(far, graph, program, adding)
+    assert {each.backend for each in plan.groups} == {OPENVINO}
+    assert plan.dropped == ("openvino-bfloat16 is wrong by 1.2e-02, and 0.002 is allowed",)
+    assert not any(each.phase == "mixed precision" for each in asked)
+
+
 def test_the_best_so_far_is_taken_where_nothing_more_can_be_measured() -> None:
     graph, program = network("aten.relu.default", "aten.gelu.default")
     programs = CandidatePrograms(graph, program)
