@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from itertools import pairwise
 
 import pytest
@@ -100,6 +101,22 @@ def test_an_operator_that_a_library_lacks_has_engines_around_it() -> None:
     assert "openvino does not run the whole: no such operator" in plan.dropped
     assert plan.chosen_s < min(plan.single.values())
     assert [each.name for each in plan.contest] == ["the choice", "eager"]
+
+
+def test_engines_around_an_operator_are_found_before_all_kernels_were_timed() -> None:
+    """One operator of each kind says what a library lacks, so that a short search finds the engines too."""
+    relu = "aten.relu.default"
+    graph, program = network(relu, relu, SPECIAL, relu, relu)
+    programs = CandidatePrograms(graph, program)
+    search, costs = BackendSearch(model="m", backends=(EAGER, OPENVINO)), dict[str, Cost]()
+    while not (found := answer(replace(search, costs=costs), graph, program, known_fusions())).plan:
+        assert found.phase != "kernels" or not search.is_over_time
+        search = replace(search, is_over_time=found.phase == "what is around them" or search.is_over_time)
+        costs |= {programs.program(each).content_hash: by_engine(each, program) for each in found.wanted}
+    assert [str(group.backend) for group in found.plan.groups] == ["openvino", "eager", "openvino"]
+    assert found.plan.chosen_s == pytest.approx(3.4)
+    assert search.is_over_time
+    assert len(costs) < 16
 
 
 def test_backends_that_are_near_are_timed_once_more_together() -> None:

@@ -68,7 +68,7 @@ class _Dialogue:
             if wanted := self._sought(self._whole(each) for each in digits):
                 return BackendAnswer(phase="placements", wanted=wanted, is_search=True)
             measured |= {each: self._seconds(self._whole(each)) for each in digits}
-        best = self._best([*wholes, *self._mixed, *(self._whole(each) for each in measured)])
+        best = self._best([*wholes, *self._mixed, *self._islands, *(self._whole(each) for each in measured)])
         finalists = self._finalists(best, wholes)
         if len(finalists) > 1:
             if wanted := self._unknown(finalists):
@@ -82,6 +82,8 @@ class _Dialogue:
     def _parts(self) -> Iterator[tuple[str, Iterable[Candidate]]]:
         """What placements rest on; each phase is of the backends that were right in the one before."""
         yield "mixed precision", self._mixed
+        yield "operators that a library may lack", [each for some in self._probed.values() for each in some.values()]
+        yield "what is around them", self._islands
         yield "context switches", [each for backend in self._right for each in self._probes(backend)]
         yield "kernels", [each for some in self._kernels.values() for each in some.values()]
 
@@ -131,6 +133,32 @@ class _Dialogue:
         return Candidate(label=f"all on {backend}", engines=(engine,), is_whole=True)
 
     @cached_property
+    def _probed(self) -> dict[Backend, dict[str, Candidate]]:
+        """One operator of each kind on each library that does not run the whole."""
+        firsts = {self._network.operator(at).target: at for at in reversed(range(len(self._positions)))}
+        return {
+            library: {target: self._kernel(frozenset({at}), library) for target, at in firsts.items()}
+            for library in self._libraries
+            if self._cost(self._single(library)).note
+        }
+
+    @cached_property
+    def _islands(self) -> list[Candidate]:
+        """On each library that does not run the whole everything but what it lacks, which the fastest backend runs."""
+        rest = self._fastest_whole
+        if rest is None or set(self._positions) != set(self._programs.parts.operators):
+            return []
+        found = []
+        for library, probes in self._probed.items():
+            runs = {target for target, probe in probes.items() if self._seconds(probe) < math.inf}
+            backends = [
+                library if self._network.operator(at).target in runs else rest for at in range(len(self._positions))
+            ]
+            if runs and rest in backends:
+                found.append(self._placed([(frozenset({at}), backend) for at, backend in enumerate(backends)]))
+        return found
+
+    @cached_property
     def _mixed(self) -> list[Candidate]:
         """Placements where a backend that is not precise enough for the whole runs the first part or the last."""
         return [
@@ -143,7 +171,7 @@ class _Dialogue:
     def _pairs(self) -> Iterator[tuple[Backend, Backend]]:
         """Yields backends that would be faster than the fastest one that is right, were they precise enough, each with
         that one, which can run the rest."""
-        exact = min(self._right, key=lambda each: self._seconds(self._single(each)), default=None)
+        exact = self._fastest_whole
         if exact is None:
             return
         for backend in self._search.backends:
@@ -231,6 +259,12 @@ class _Dialogue:
         return [backend for backend, cost in costs if not cost.is_known or cost.deviation <= self._search.max_error]
 
     @cached_property
+    def _fastest_whole(self) -> Backend | None:
+        """The backend that is right and runs the whole the fastest; None where none does."""
+        running = [each for each in self._right if self._seconds(self._single(each)) < math.inf]
+        return min(running, key=lambda each: self._seconds(self._single(each)), default=None)
+
+    @cached_property
     def _libraries(self) -> list[Backend]:
         return [backend for backend in self._right if backend.kind is BackendKind.GRAPH]
 
@@ -287,6 +321,9 @@ class _Dialogue:
             backend = self._libraries[digit - 1] if digit else kernel.backend
             runs = backend in self._kernels[kernel.operators] and self._runs(kernel.operators, backend)
             choices.append((kernel.operators, backend if runs else kernel.backend))
+        return self._placed(choices)
+
+    def _placed(self, choices: Sequence[Choice]) -> Candidate:
         engines = tuple(
             Engine(backend=backend, positions=tuple(sorted(self._positions[at] for at in operators)))
             for operators, backend in merged(self._network, choices)
