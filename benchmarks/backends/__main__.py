@@ -59,7 +59,7 @@ def _measure(
     name: str, num_threads: int, state_dir: Path, time_limit_s: float, *, has_ablation: bool, is_loose: bool
 ) -> Row:
     if name == OWN_OPERATOR:
-        return measure_own_operator(num_threads=num_threads)
+        return measure_own_operator(num_threads=num_threads, time_limit_s=time_limit_s)
     return measure_network(
         name,
         num_threads=num_threads,

@@ -48,13 +48,15 @@ def swirled_resnext() -> nn.Module:
     return network
 
 
-def measure_own_operator(*, num_threads: int, module: nn.Module | None = None, size: int = 224) -> Row:
+def measure_own_operator(
+    *, num_threads: int, time_limit_s: float, module: nn.Module | None = None, size: int = 224
+) -> Row:
     """Compiles it, and times the choice beside each backend that runs it whole. All in this process, as another one
     does not know the operator."""
     torch.set_num_threads(num_threads)
     module = (module or swirled_resnext()).eval()
     images = torch.randn(1, 3, size, size, generator=torch.Generator().manual_seed(1))
-    compiler = Compiler(num_threads=num_threads)
+    compiler = Compiler(num_threads=num_threads, time_limit_s=time_limit_s)
     compiled = compiler.compile(module, [images])
     assert compiled.plan is not None
     captured = capture_module(module, [images])

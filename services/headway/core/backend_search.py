@@ -122,7 +122,7 @@ class BackendPlan:
         contest: the final; empty where nothing else came near.
         switch_s: context switch by backend, measured: what a kernel takes more in a row of others
             than by itself; below 0 where the start of a run, which it pays for by itself, is more than that.
-        dropped: backends that were not used anywhere, and why.
+        dropped: backends that don't run the whole, and why.
         num_measured: placed programs that the choice rests on.
         search_s: seconds that the searches took, without measuring.
     """

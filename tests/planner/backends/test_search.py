@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from itertools import pairwise
 
 import pytest
@@ -102,6 +103,22 @@ def test_an_operator_that_a_library_lacks_has_engines_around_it() -> None:
     assert [each.name for each in plan.contest] == ["the choice", "eager"]
 
 
+def test_engines_around_an_operator_are_found_before_all_kernels_were_timed() -> None:
+    """One operator of each kind says what a library lacks, so that a short search finds the engines too."""
+    relu = "aten.relu.default"
+    graph, program = network(relu, relu, SPECIAL, relu, relu)
+    programs = CandidatePrograms(graph, program)
+    search, costs = BackendSearch(model="m", backends=(EAGER, OPENVINO)), dict[str, Cost]()
+    while not (found := answer(replace(search, costs=costs), graph, program, known_fusions())).plan:
+        assert found.phase != "kernels" or not search.is_over_time
+        search = replace(search, is_over_time=found.phase == "what is around them" or search.is_over_time)
+        costs |= {programs.program(each).content_hash: by_engine(each, program) for each in found.wanted}
+    assert [str(group.backend) for group in found.plan.groups] == ["openvino", "eager", "openvino"]
+    assert found.plan.chosen_s == pytest.approx(3.4)
+    assert search.is_over_time
+    assert len(costs) < 16
+
+
 def test_backends_that_are_near_are_timed_once_more_together() -> None:
     """The one that had a quiet moment the first time is not the choice."""
 
@@ -133,6 +150,34 @@ def test_a_variant_is_used_only_within_the_error() -> None:
     loose, _ = converse(BackendSearch(model="m", backends=offered, max_error=1e-2), graph, program, quick)
     assert {group.backend for group in loose.groups} == {BFLOAT16}
     assert loose.deviation == pytest.approx(1e-3)
+
+
+def test_a_variant_that_is_not_precise_enough_for_the_whole_runs_what_the_error_allows() -> None:
+    """Each operator in bfloat16 adds to the error, those at the start half as much: the first 10 of 16 are allowed."""
+    errors = [5e-4] * 8 + [1e-3] * 8
+
+    def adding(candidate: Candidate, program: Program) -> Cost:
+        if not candidate.is_whole or EAGER in {each.backend for each in candidate.engines}:
+            return by_engine(candidate, program)
+        lossy = [at for each in candidate.engines if each.backend == BFLOAT16 for at in each.positions]
+        exact = len(program.instructions) - len(lossy)
+        return measured(0.5 * exact + 0.2 * len(lossy) + 0.1, deviation=sum(errors[at] for at in lossy))
+
+    graph, program = network(*["aten.relu.default"] * 16)
+    search = BackendSearch(model="m", backends=(EAGER, OPENVINO, BFLOAT16), max_error=6e-3)
+    plan, asked = converse(search, graph, program, adding)
+    assert [(str(each.backend), len(each.operators)) for each in plan.groups] == [
+        ("openvino-bfloat16", 10),
+        ("openvino", 6),
+    ]
+    assert plan.deviation == pytest.approx(6e-3)
+    assert plan.chosen_s == pytest.approx(5.1)
+    assert sum(len(each.wanted) for each in asked if each.phase == "mixed precision") <= 10
+    far = BackendSearch(model="m", backends=(EAGER, OPENVINO, BFLOAT16), max_error=2e-3)
+    plan, asked = converse(far, graph, program, adding)
+    assert {each.backend for each in plan.groups} == {OPENVINO}
+    assert plan.dropped == ("openvino-bfloat16 is wrong by 1.2e-02, and 0.002 is allowed",)
+    assert not any(each.phase == "mixed precision" for each in asked)
 
 
 def test_the_best_so_far_is_taken_where_nothing_more_can_be_measured() -> None:

@@ -1,6 +1,8 @@
 """`headway.backends.compile`: a module as a callable that runs on the best backends of this machine."""
 
 import copy
+import math
+import time
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -8,7 +10,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import nn
 
-from headway.backends.contest import Contest
+from headway.backends.contest import Contest, rounds
 from headway.backends.libraries import Libraries
 from headway.backends.library import Library
 from headway.backends.placed import PlacedModule, build_placed
@@ -82,15 +84,24 @@ class Compiler:
         max_error: by how much results may differ from torch's, as a share of the largest value.
         num_threads: that a run computes with; None for torch's.
         generations: of the search over whole placements.
+        time_limit_s: for what the search looks at; each backend alone and the final are timed whatever it is.
     """
 
-    def __init__(self, *, max_error: float = MAX_ERROR, num_threads: int | None = None, generations: int = 3) -> None:
+    def __init__(
+        self,
+        *,
+        max_error: float = MAX_ERROR,
+        num_threads: int | None = None,
+        generations: int = 3,
+        time_limit_s: float = math.inf,
+    ) -> None:
         self.libraries = Libraries()
         self.costs: dict[str, Cost] = {}
         self._registry = known_fusions()
         self._max_error = max_error
         self._num_threads = num_threads or torch.get_num_threads()
         self._generations = generations
+        self._time_limit_s = time_limit_s
 
     def add_backend(self, package: BackendPackage, library: Library) -> None:
         """Registers a library; InvalidArgumentError where there is one of that name."""
@@ -142,11 +153,14 @@ class Compiler:
             max_error=self._max_error,
             generations=self._generations,
         )
+        ends_s = time.monotonic() + self._time_limit_s
         while True:
-            found = answer(replace(search, costs=self.costs), captured.graph, captured.program, self._registry)
+            known = replace(search, costs=self.costs, is_over_time=time.monotonic() > ends_s)
+            found = answer(known, captured.graph, captured.program, self._registry)
             if found.plan is not None:
                 return found.plan
-            self.costs |= dict(_measured(contest, programs, found.wanted))
+            until_s = ends_s if found.is_search else math.inf
+            self.costs |= dict(_measured(contest, programs, found.wanted, until_s=until_s))
 
     def _allows(self, precision: str) -> bool:
         return precision == "float32" or self._max_error > MAX_ERROR
@@ -170,10 +184,11 @@ def compile(  # noqa: A001 - as torch has it
     *,
     max_error: float = MAX_ERROR,
     num_threads: int | None = None,
+    time_limit_s: float = math.inf,
     placement: BackendPlacement | None = None,
 ) -> CompiledModule:
     """Compiles a module with the built-in backends; see `Compiler`."""
-    compiler = Compiler(max_error=max_error, num_threads=num_threads)
+    compiler = Compiler(max_error=max_error, num_threads=num_threads, time_limit_s=time_limit_s)
     return compiler.compile(module, example_inputs, placement=placement)
 
 
@@ -201,10 +216,15 @@ def _tensors(traced: Trace, module: nn.Module, inputs: Sequence[torch.Tensor]) -
     return tuple(found())
 
 
-def _measured(contest: Contest, programs: CandidatePrograms, wanted: Sequence[Candidate]) -> Iterator[tuple[str, Cost]]:
-    placed = [programs.program(candidate) for candidate in wanted]
-    for program, timing in zip(placed, contest.all_times(placed), strict=True):
-        yield program.content_hash, _cost(timing)
+def _measured(
+    contest: Contest, programs: CandidatePrograms, wanted: Sequence[Candidate], *, until_s: float
+) -> Iterator[tuple[str, Cost]]:
+    """Yields hashes and costs of what was timed before the time was over."""
+    for first, together in rounds([programs.program(candidate) for candidate in wanted]):
+        if time.monotonic() > until_s:
+            return
+        for program, timing in zip(together, contest.times(together, first=first), strict=True):
+            yield program.content_hash, _cost(timing)
 
 
 def _cost(timing: Timing) -> Cost:

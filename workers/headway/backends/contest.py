@@ -128,10 +128,6 @@ class Contest:
         self._num_threads = num_threads
         torch.backends.cudnn.allow_tf32 = False  # of which torch alone makes use in float32, and is wrong by 1e-3 then
 
-    def all_times(self, programs: Sequence[Program]) -> list[Timing]:
-        """Times placed programs, those of equal work in turns."""
-        return [timing for first, together in rounds(programs) for timing in self.times(together, first=first)]
-
     def times(self, programs: Sequence[Program], *, first: int) -> list[Timing]:
         """Times programs of equal work; as many at once as memory holds. A backend's fault is its answer."""
         room = min(self._memory_bytes, free_bytes(self._device)) // (_COPIES * max(programs[0].peak_bytes, 1))

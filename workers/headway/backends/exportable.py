@@ -6,13 +6,22 @@ from typing import Any
 
 import torch
 from torch import fx
+from torch._ops import OpOverload
 from torch.nn import functional
 
 _aten = torch.ops.aten
+_OWN_NAMESPACES = ("aten", "prims", "quantized_decomposed")
 
 
 def exportable(module: fx.GraphModule) -> fx.GraphModule:
-    """The same module without operators of which only the first result is read and that exporters don't know."""
+    """The same module without operators of which only the first result is read and that exporters don't know.
+
+    Raises:
+        ValueError: it calls an operator that is not torch's own, which no exporter knows.
+    """
+    for node in module.graph.nodes:
+        if isinstance(node.target, OpOverload) and node.target.namespace not in _OWN_NAMESPACES:
+            raise ValueError(f"it can't be exported, as {node.target} is not an operator of torch's own")
     graph = fx.Graph()
     graph.output(graph.graph_copy(module.graph, {}))
     copied = fx.GraphModule(module, graph)

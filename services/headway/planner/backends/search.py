@@ -19,6 +19,7 @@ from headway.core.errors import FailedPreconditionError
 from headway.core.graph import Graph
 from headway.core.model_profile import UNKNOWN, Cost
 from headway.core.program import Program
+from headway.planner.backends.cut import next_cut
 from headway.planner.backends.engines import Choice, merged
 from headway.planner.backends.evolution import Digits, Evolution
 from headway.planner.backends.network import Network, Operators
@@ -29,12 +30,15 @@ _NEAR = 1.25
 """A backend that takes so much longer than the best can't win the final."""
 _CHANGES = 4
 """How often a probe changes to a backend, and back."""
+_PARTLY = 4.0
+"""A backend of less precision that is wrong by so many times what is allowed is not worth a part of the program."""
 
 
 def answer(search: BackendSearch, graph: Graph, program: Program, registry: Registry) -> BackendAnswer:
     """What to measure next, or the choice.
 
-    First each backend runs the whole, then each kernel that it can run is timed, then whole placements.
+    First each backend runs the whole, then those of too little precision run parts of it; then each kernel that a
+    backend can run is timed, then whole placements.
 
     Raises:
         FailedPreconditionError: no backend runs the model within the error, and nothing is left to be measured.
@@ -64,7 +68,7 @@ class _Dialogue:
             if wanted := self._sought(self._whole(each) for each in digits):
                 return BackendAnswer(phase="placements", wanted=wanted, is_search=True)
             measured |= {each: self._seconds(self._whole(each)) for each in digits}
-        best = self._best([*wholes, *(self._whole(each) for each in measured)])
+        best = self._best([*wholes, *self._mixed, *self._islands, *(self._whole(each) for each in measured)])
         finalists = self._finalists(best, wholes)
         if len(finalists) > 1:
             if wanted := self._unknown(finalists):
@@ -76,7 +80,10 @@ class _Dialogue:
         return BackendAnswer(plan=self._plan(best))
 
     def _parts(self) -> Iterator[tuple[str, Iterable[Candidate]]]:
-        """What the op-level placement rests on; each phase is of the backends that were right in the one before."""
+        """What placements rest on; each phase is of the backends that were right in the one before."""
+        yield "mixed precision", self._mixed
+        yield "operators that a library may lack", [each for some in self._probed.values() for each in some.values()]
+        yield "what is around them", self._islands
         yield "context switches", [each for backend in self._right for each in self._probes(backend)]
         yield "kernels", [each for some in self._kernels.values() for each in some.values()]
 
@@ -125,6 +132,73 @@ class _Dialogue:
         engine = Engine(backend=backend, positions=self._programs.parts.operators)
         return Candidate(label=f"all on {backend}", engines=(engine,), is_whole=True)
 
+    @cached_property
+    def _probed(self) -> dict[Backend, dict[str, Candidate]]:
+        """One operator of each kind on each library that does not run the whole."""
+        firsts = {self._network.operator(at).target: at for at in reversed(range(len(self._positions)))}
+        return {
+            library: {target: self._kernel(frozenset({at}), library) for target, at in firsts.items()}
+            for library in self._libraries
+            if self._cost(self._single(library)).note
+        }
+
+    @cached_property
+    def _islands(self) -> list[Candidate]:
+        """On each library that does not run the whole everything but what it lacks, which the fastest backend runs."""
+        rest = self._fastest_whole
+        if rest is None or set(self._positions) != set(self._programs.parts.operators):
+            return []
+        found = []
+        for library, probes in self._probed.items():
+            runs = {target for target, probe in probes.items() if self._seconds(probe) < math.inf}
+            backends = [
+                library if self._network.operator(at).target in runs else rest for at in range(len(self._positions))
+            ]
+            if runs and rest in backends:
+                found.append(self._placed([(frozenset({at}), backend) for at, backend in enumerate(backends)]))
+        return found
+
+    @cached_property
+    def _mixed(self) -> list[Candidate]:
+        """Placements where a backend that is not precise enough for the whole runs the first part or the last."""
+        return [
+            cut
+            for lossy, exact in self._pairs()
+            for backends in ((lossy, exact), (exact, lossy))
+            for cut in self._cuts(*backends, lossy=lossy)
+        ]
+
+    def _pairs(self) -> Iterator[tuple[Backend, Backend]]:
+        """Yields backends that would be faster than the fastest one that is right, were they precise enough, each with
+        that one, which can run the rest."""
+        exact = self._fastest_whole
+        if exact is None:
+            return
+        for backend in self._search.backends:
+            cost = self._cost(self._single(backend))
+            is_faster = not cost.note and cost.seconds < self._seconds(self._single(exact))
+            is_near = self._search.max_error < cost.deviation <= _PARTLY * self._search.max_error
+            if backend.precision != exact.precision and is_faster and is_near:
+                yield backend, exact
+
+    def _cuts(self, first: Backend, last: Backend, *, lossy: Backend) -> list[Candidate]:
+        """Two engines, one of them lossy: the cuts between them that were tried, and the next one."""
+        operators = self._programs.parts.operators
+        found: list[Candidate] = []
+        is_within: dict[int, bool] = {}
+        while (length := next_cut(len(operators), is_within)) is not None:
+            place = length if first == lossy else len(operators) - length
+            engines = (
+                Engine(backend=first, positions=operators[:place]),
+                Engine(backend=last, positions=operators[place:]),
+            )
+            label = f"{place} operators on {first}, {len(operators) - place} on {last}"
+            found.append(Candidate(label=label, engines=engines, is_whole=True))
+            if self._hash(found[-1]) not in self._search.costs:
+                break
+            is_within[length] = self._seconds(found[-1]) < math.inf
+        return found
+
     def _finalists(self, best: Candidate, wholes: Sequence[Candidate]) -> list[Candidate]:
         """The best, the fastest backend, and all backends that are near; alone where there is nobody else."""
         limit_s = max(_NEAR * self._seconds(best), self._seconds(self._fastest(wholes)))
@@ -167,7 +241,8 @@ class _Dialogue:
 
     @cached_property
     def _dropped(self) -> tuple[str, ...]:
-        """Backends that don't run the whole, and why: those that are wrong are not used at all."""
+        """Backends that don't run the whole, and why. Those that are wrong run nothing, but those that only lack
+        precision may run a part (`_mixed`)."""
         found = []
         for backend in self._search.backends:
             cost = self._cost(self._single(backend))
@@ -182,6 +257,12 @@ class _Dialogue:
         """Backends that may be used: all but those whose results differ too much."""
         costs = [(backend, self._cost(self._single(backend))) for backend in self._search.backends]
         return [backend for backend, cost in costs if not cost.is_known or cost.deviation <= self._search.max_error]
+
+    @cached_property
+    def _fastest_whole(self) -> Backend | None:
+        """The backend that is right and runs the whole the fastest; None where none does."""
+        running = [each for each in self._right if self._seconds(self._single(each)) < math.inf]
+        return min(running, key=lambda each: self._seconds(self._single(each)), default=None)
 
     @cached_property
     def _libraries(self) -> list[Backend]:
@@ -240,6 +321,9 @@ class _Dialogue:
             backend = self._libraries[digit - 1] if digit else kernel.backend
             runs = backend in self._kernels[kernel.operators] and self._runs(kernel.operators, backend)
             choices.append((kernel.operators, backend if runs else kernel.backend))
+        return self._placed(choices)
+
+    def _placed(self, choices: Sequence[Choice]) -> Candidate:
         engines = tuple(
             Engine(backend=backend, positions=tuple(sorted(self._positions[at] for at in operators)))
             for operators, backend in merged(self._network, choices)
