@@ -102,6 +102,37 @@ def test_headers_within_the_limits_pass(guarded: Gateway) -> None:
     assert httpx.get(f"{guarded.url}/v1/models?q={'a' * 8000}", headers=headers).status_code == 200
 
 
+def test_what_comes_behind_a_chunked_body_is_no_header(guarded: Gateway) -> None:
+    """A proxy that sets or strips headers looks at those in front only."""
+    body = b'{"model": "%b", "prompt": "a", "max_tokens": 1}' % MODEL.encode()
+    chunked = b"transfer-encoding: chunked\r\nconnection: close\r\n%b\r\n%x\r\n%b\r\n0\r\n%b\r\n"
+    key = b"authorization: Bearer first\r\n"
+    host, port = guarded.url.removeprefix("http://").split(":")
+    for head, trailer, status in ((key, b"", b"200"), (b"", key, b"401"), (key, b"x-headway-tenant: none\r\n", b"200")):
+        with socket.create_connection((host, int(port)), timeout=20) as connection:
+            connection.sendall(HEAD + chunked % (head, len(body), body, trailer))
+            assert connection.recv(65536).split(b" ")[1] == status
+
+
+@pytest.mark.parametrize(
+    "framing",
+    [
+        b"content-length: 3\r\ntransfer-encoding: chunked\r\n",
+        b"content-length: 3\r\ncontent-length: 5\r\n",
+        b"transfer-encoding: xchunked\r\n",
+        b"transfer-encoding : chunked\r\n",
+        b"content-length: +3\r\n",
+    ],
+)
+def test_a_body_whose_end_two_might_see_differently_is_refused(guarded: Gateway, framing: bytes) -> None:
+    host, port = guarded.url.removeprefix("http://").split(":")
+    with socket.create_connection((host, int(port)), timeout=20) as connection:
+        connection.sendall(
+            HEAD + b"authorization: Bearer first\r\n" + framing + b"\r\n0\r\n\r\nGET /live HTTP/1.1\r\n\r\n"
+        )
+        assert connection.recv(65536).split(b" ")[1] == b"400"
+
+
 def test_half_bodies_take_no_place_from_others(guarded: Gateway, world: World) -> None:
     host, port = guarded.url.removeprefix("http://").split(":")
     half = HEAD + b"authorization: Bearer first\r\ncontent-length: 1000\r\n\r\n{"

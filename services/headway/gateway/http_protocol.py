@@ -90,7 +90,8 @@ class GuardedHttpProtocol(HttpToolsProtocol):
         self._head_bytes_told += len(url)
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        super().on_header(name, value)
+        if not self._is_body:  # what comes behind a chunked body is no header: nobody in front of us has looked at it
+            super().on_header(name, value)
         self._head_bytes_told += len(name) + len(value)
         if self._head_bytes_told > self.limits.max_header_bytes:
             self._refusal = 431, f"The headers are larger than {self.limits.max_header_bytes} bytes."
