@@ -15,7 +15,7 @@ from headway.gateway.infer.run import Inferrer
 from headway.gateway.infer.sequences import tokenize
 from headway.gateway.job import Arrival, Job, Prompt, check_num_sequences, make_job
 from headway.gateway.key_ring import KeyRing
-from headway.gateway.keys import ApiKeys, OperatorKeys, is_loopback
+from headway.gateway.keys import ApiKeys, OperatorKeys, authorization_of, is_loopback
 from headway.gateway.model import ServedModel
 from headway.gateway.options import Options
 from headway.gateway.prompt_tokenizer import PromptTokenizer
@@ -85,6 +85,19 @@ class GatewayService:
         self._peers = peers
         self._inferrer = inferrer
         self._waker = Waker(peers)
+
+    def tenant_of(self, metadata: Sequence[tuple[str, str]]) -> str:
+        """Whose a gRPC call is, before its message is here; it is counted later.
+
+        Raises:
+            UnauthenticatedError, UnavailableError: its key opens nothing.
+            InvalidArgumentError: nobody has the name that it gives.
+        """
+        authorization = authorization_of(metadata, name="authorization") or ""
+        self.keys.recognise(authorization)
+        return self.callers.find(
+            authorization=authorization, name=dict(metadata).get("x-headway-tenant", "")
+        ).tenant.name
 
     async def awake(self, name: str) -> ServedModel:
         """A model to send a request to. One that sleeps is woken first: how long its sequences may be is known then.
