@@ -5,6 +5,7 @@ import random
 import threading
 import time
 from collections.abc import AsyncGenerator
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ import pytest
 from starlette.types import Message
 
 from headway.core.answer_record import AnswerRecord
+from headway.core.errors import InvalidArgumentError
 from headway.core.request import FinishReason, SequenceOutput, TokenLogprobs
 from headway.core.slo import Slo
 from headway.gateway.answer_journal import AnswerJournal
@@ -51,9 +53,9 @@ def test_pieces_are_the_same_document(seed: int) -> None:
     assert dumps_in_pieces(document) == orjson.dumps(document, option=orjson.OPT_SERIALIZE_NUMPY)
 
 
-def job_of(directory: Path, journal: AnswerJournal | None = None, **options: Any) -> Job:
+def job_of(directory: Path, journal: AnswerJournal | None = None, *, prompt_tokens: int = 2, **options: Any) -> Job:
     model = make_model(directory, max_model_len=1 << 20)
-    prompt = Prompt(token_ids=(5, 6), field="prompt")
+    prompt = Prompt(token_ids=(5,) * prompt_tokens, field="prompt")
     arrival = Arrival(at_s=time.monotonic(), slo=Slo(), journal=journal)
     return make_job(
         request_id="r", model=model, prompts=[prompt], options=Options(**options), arrival=arrival, random_seed=1
@@ -91,6 +93,37 @@ async def test_large_documents_are_made_beside_the_event_loop_and_small_ones_in_
     await send_document(send, job, deltas(), form=form, threads=Threads())
     assert (form.thread != threading.get_ident()) == is_beside
     assert orjson.loads(sent[1]["body"])["choices"][0]["text"] == "a" * num_tokens
+
+
+async def test_an_answer_of_too_many_log_probabilities_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """128 samples of 2,000 tokens would be 350 MB of JSON."""
+    monkeypatch.setattr("headway.gateway.openai.answer._MAX_LOGPROBS", 100)
+    job, has_ended = job_of(tmp_path, max_tokens=10, num_logprobs=20), False
+
+    async def deltas() -> AsyncGenerator[list[Delta], None]:
+        nonlocal has_ended
+        try:
+            for number in range(10):
+                yield [Delta(index=0, text="a", token_ids=(20,), logprobs=(ENTRY,), text_offsets=(number,))]
+        finally:
+            has_ended = True
+
+    async def send(message: Message) -> None:
+        raise AssertionError(f"nothing is sent of it: {message}")
+
+    form = Format(job, echo=False, parts=AnswerParts())
+    with pytest.raises(InvalidArgumentError, match="more than 100 log probabilities"):
+        await send_document(send, job, deltas(), form=form, threads=Threads())
+    assert has_ended
+
+
+@pytest.mark.parametrize(("n", "num_top", "is_much"), [(128, 20, True), (1, 20, False), (128, 0, False)])
+def test_prompt_logprobs_of_all_choices_are_counted(tmp_path: Path, n: int, num_top: int, *, is_much: bool) -> None:
+    """Each choice has those of the whole prompt, and the first step of all of them is one message, which could be too
+    large for the stream that all requests share."""
+    context = pytest.raises(InvalidArgumentError, match="1344000 log prob") if is_much else nullcontext()
+    with context:
+        job_of(tmp_path, prompt_tokens=500, max_tokens=1, n=n, num_prompt_logprobs=num_top)
 
 
 async def test_a_journal_that_grows_too_long_is_kept_no_longer(
