@@ -3,7 +3,7 @@
 import asyncio
 import socket
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 
 import httpx
 import pytest
@@ -190,6 +190,32 @@ async def test_a_client_that_reads_slowly_is_waited_for_as_long_as_it_reads() ->
             assert connection.transport.is_closing() == is_given_up
     await server.stop()
     await task
+
+
+async def test_connections_beyond_the_limit_are_closed_and_others_go_on() -> None:
+    """Each is a descriptor: where all are taken, no worker can be reached either."""
+    request = HEAD + b"content-length: 0\r\n\r\n"
+    async with serving(HttpLimits(max_connections=2)) as (_, port):
+        kept = [await asyncio.open_connection("127.0.0.1", port) for _ in range(2)]
+        for reader, writer in kept:
+            writer.write(request)
+            assert (await reader.readline()).startswith(b"HTTP/1.1 200")
+        reader, beyond = await asyncio.open_connection("127.0.0.1", port)
+        with suppress(ConnectionResetError):
+            assert await reader.read(1) == b""
+        beyond.close()
+        kept[0][1].close()
+        await kept[0][1].wait_closed()
+        status = b""
+        async with asyncio.timeout(20):
+            while not status:  # the server hears of it a moment later
+                reader, writer = await asyncio.open_connection("127.0.0.1", port)
+                writer.write(request)
+                with suppress(ConnectionResetError):
+                    status = await reader.readline()
+                writer.close()
+        assert status.startswith(b"HTTP/1.1 200")
+        kept[1][1].close()
 
 
 def test_large_bodies_share_bounded_memory_and_small_ones_are_always_taken() -> None:

@@ -4,6 +4,7 @@ import asyncio
 import gc
 import logging
 import os
+import resource
 import signal
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Sequence
@@ -261,6 +262,7 @@ async def hosting(
         max_request_bytes: larger calls are refused.
         interceptors: of every call, behind the one that makes statuses of errors.
     """
+    _allow_descriptors()
     configure_logging(config.member_id or kind, level=config.log_level, json_lines=config.log_json)
     database = Database.connect(config.redis_url, namespace=config.namespace)
     membership = Membership(database)
@@ -290,6 +292,12 @@ async def hosting(
 def run(main: Coroutine[Any, Any, None]) -> None:
     """Runs a process's main coroutine on uvloop."""
     uvloop.run(main)
+
+
+def _allow_descriptors() -> None:
+    """Each client is a descriptor, and a shell gives its processes 1,024 of those that they may take."""
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
 def _service_names(kind: str) -> list[str]:
