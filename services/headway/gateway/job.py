@@ -185,8 +185,12 @@ def make_job(
     options: Options,
     arrival: Arrival,
     random_seed: int,
+    bad_token_ids: tuple[tuple[int, ...], ...] = (),
 ) -> Job:
     """Checks lengths; the options have been checked.
+
+    Args:
+        bad_token_ids: the options' bad words as tokens.
 
     Raises:
         ContextLengthError: naming the prompt, or max_tokens, that does not fit the model.
@@ -197,7 +201,6 @@ def make_job(
         options.max_output_tokens(len(prompt.token_ids), max_model_len=model.max_model_len, field=prompt.field)
         for prompt in prompts
     ]
-    bad_token_ids = options.constraints.bad_token_ids(model.tokenizer)
     return Job(
         request_id=request_id,
         model=model,

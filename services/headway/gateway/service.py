@@ -18,7 +18,7 @@ from headway.gateway.key_ring import KeyRing
 from headway.gateway.keys import ApiKeys, OperatorKeys, authorization_of, is_loopback
 from headway.gateway.model import ServedModel
 from headway.gateway.options import Options
-from headway.gateway.prompt_tokenizer import PromptTokenizer
+from headway.gateway.prompt_tokenizer import MAX_INLINE_CHARS, PromptTokenizer
 from headway.gateway.readiness import can_answer, waiting_for
 from headway.gateway.request_id import job_id
 from headway.gateway.scrape import scrape_targets
@@ -132,6 +132,11 @@ class GatewayService:
             InvalidArgumentError: a length, or a constraint, that the model does not take.
             FailedPreconditionError: the model cannot be guided.
         """
+        constraints = options.constraints
+        bad_token_ids = await self.threads.run(
+            lambda: constraints.bad_token_ids(model.tokenizer),
+            is_long=sum(map(len, constraints.bad_words)) > MAX_INLINE_CHARS,
+        )
         job = make_job(
             request_id=self.new_id(),
             model=model,
@@ -139,8 +144,8 @@ class GatewayService:
             options=options,
             arrival=arrival,
             random_seed=random.getrandbits(63),
+            bad_token_ids=bad_token_ids,
         )
-        constraints = options.constraints
         if constraints.guide is not None:
             await check_guide(constraints.guide, model=model, field=constraints.guide_field)
         return job
