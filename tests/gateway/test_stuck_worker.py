@@ -65,7 +65,7 @@ async def load(world: World, worker_id: str, directory: Path) -> str:
         max_model_len=512,
         enable_prefix_cache=True,
         stage_latencies=(STEP,),
-        step_timeout_s=2.0,
+        step_timeout_s=4.0,
     )
     async with grpc.aio.insecure_channel(found[0].endpoint) as channel:
         stub = worker_pb2_grpc.WorkerServiceStub(channel)
@@ -97,7 +97,8 @@ def test_a_request_whose_step_never_ends_is_told_and_its_neighbours_go_on(
         assert refused.status_code == 400
         assert "two workers died while they computed it" in refused.json()["error"]["message"]
         assert [process.poll() for process, _ in started].count(1) == 2
-        told = (world.directory / "worker-9.log").read_text()
-        assert "a step of tiny has taken over 2 s" in told
-        assert "stuck_worker.py" in told, "and where it was"
+        logs = [(world.directory / f"worker-{number}.log").read_text() for number in (7, 8, 9)]
+        told = [log for log in logs if "a step of tiny has taken over 4 s" in log]
+        assert len(told) == 2
+        assert all("stuck_worker.py" in log for log in told), "and where it was"
     assert texts == [expected] * 4

@@ -13,11 +13,12 @@ import pytest
 from tests.integration.emulation import write_model
 from tests.integration.stack import RunningStack, wait_for
 from tests.integration.test_full_disk import Client, runs
+from tests.integration.test_lost_data import make_key
 
 pytestmark = pytest.mark.timeout(180)
 
 _SOURCE = Path(__file__).with_name("slow_disk.c")
-WRITE_MS, SYNC_MS = 300, 3000
+WRITE_MS, SYNC_MS = 300, 1000
 NUM_ANSWERS = 20
 
 
@@ -66,16 +67,18 @@ def stack(disk: SlowDisk, tmp_path: Path) -> Iterator[RunningStack]:
 def test_nothing_fails_or_ends_while_the_disk_is_slow_and_orders_are_acknowledged_late(
     stack: RunningStack, disk: SlowDisk
 ) -> None:
-    before, client = runs(stack), Client(stack.url)
+    key = make_key(stack)
+    before, client = runs(stack), Client(stack.url, headers={"authorization": f"Bearer {key}"})
     client.start()
     try:
         wait_for(lambda: client.answers[200] > 3)
         disk.be_slow(write_ms=WRITE_MS, sync_ms=SYNC_MS)
         num_before = client.answers[200]
-        made = stack.headway("prefix", "pin", "greeting", "--model", "tiny", "--text", "a b c")
-        assert made.returncode == 0, made.stderr
+        another = make_key(stack)
         wait_for(lambda: client.answers[200] >= num_before + NUM_ANSWERS)
         assert httpx.get(f"{stack.url}/ready", timeout=60).status_code == 200
+        models, headers = f"{stack.url}/v1/models", {"authorization": f"Bearer {another}"}
+        wait_for(lambda: httpx.get(models, headers=headers).status_code == 200)
     finally:
         client.is_over.set()
         client.join()

@@ -39,7 +39,7 @@ class InferHandler(RequestHandler[R]):
 
     async def reply(self, request: R, arrival: Arrival, send: Send) -> None:
         document = await self._infer(self.service, request, arrival)
-        is_long = len(document.get("data", document.get("results", ()))) > MAX_INLINE_ROWS
+        is_long = len(document.get("data") or document.get("results") or ()) > MAX_INLINE_ROWS
         content = await self.service.threads.run(lambda: dumps_in_pieces(document), is_long=is_long)
         headers = [(b"content-type", b"application/json"), (b"content-length", str(len(content)).encode())]
         headers += self.ignored.headers
