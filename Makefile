@@ -316,7 +316,7 @@ bench-migration: install ## The pause of a stream that moves to another worker
 
 bench-reliability: PART ?= tenants
 bench-reliability: install ## What is promised when tenants flood, or PART=kills|overload|idle|held|heavy|restarts|soak (MINUTES=10)
-	@$(PY) -m benchmarks.reliability $(PART) $(if $(filter kills soak,$(PART)),--minutes $(MINUTES))
+	@$(PY) -m benchmarks.reliability $(PART) $(if $(filter heavy kills soak,$(PART)),--minutes $(MINUTES))
 
 bench-disaggregation: install ## Prompts beside decodes, and on a worker of their own
 	@$(PY) -m benchmarks.disaggregation

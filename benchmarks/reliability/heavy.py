@@ -4,6 +4,7 @@ Neighbours' answers must be what they are alone, too; `tests/integration/test_ne
 """
 
 import asyncio
+import math
 import random
 import tempfile
 import time
@@ -20,7 +21,7 @@ from typer import Option
 
 from benchmarks.admission.__main__ import SMALL_DIRECTORY, make_small_model
 from benchmarks.machine import describe_machine
-from benchmarks.reliability.heavy_body import HeavyBodies
+from benchmarks.reliability.heavy_body import Body, HeavyBodies
 from benchmarks.reliability.serving import MODEL_NAME
 from benchmarks.reliability.steady import longest_pause_s
 from benchmarks.serve.client import CompletionClient
@@ -31,6 +32,8 @@ from deploy.demo.stack import running_stack
 from headway.core.units import format_duration
 
 MAX_GAP_S = 1.0
+_GIVEN_UP = 0  # the status of a request that its client left
+_GIVEN_UP_S = 120.0
 _NUM_NEIGHBOURS = 8
 _MAX_MODEL_LEN, _VOCAB_SIZE = 2048, 4000
 _NUM_SHOWN = 10
@@ -51,7 +54,7 @@ class Beside:
 
     Attributes:
         heavy: what it asked for.
-        status: that it was answered with.
+        status: that it was answered with; 0 where its client left before, after two minutes.
         took_s: until it had ended.
         gap_s: the longest of theirs, from one token to the next.
         num_wrong: of their answers, against those that they had alone.
@@ -68,6 +71,7 @@ class Beside:
 def heavy(
     *,
     bodies: Annotated[int, Option(min=1, help="Heavy requests, one after the other.")] = 60,
+    minutes: Annotated[float, Option(min=0.1, help="None is sent after so long.")] = 30.0,
     seed: Annotated[int, Option(help="Of what they ask for.")] = 0,
     name: Annotated[str, Option(help="The result goes to benchmarks/results/NAME.json.")] = "reliability-heavy",
 ) -> None:
@@ -77,7 +81,7 @@ def heavy(
     with tempfile.TemporaryDirectory(prefix="headway-bench-") as scratch:
         options = ("--model", f"{MODEL_NAME}={model}", "--max-model-len", str(_MAX_MODEL_LEN))
         with running_stack(Path(scratch) / "state", *options) as stack:
-            alone_s, found = asyncio.run(_measure(stack.http_url, num_bodies=bodies, seed=seed))
+            alone_s, found = asyncio.run(_measure(stack.http_url, num_bodies=bodies, minutes=minutes, seed=seed))
     worst = sorted(found, key=lambda each: -each.gap_s)
     console.print(heavy_table(worst[:_NUM_SHOWN], alone_s=alone_s))
     result = {"machine": asdict(machine), "seed": seed, "alone_s": alone_s, "found": [asdict(each) for each in worst]}
@@ -97,37 +101,49 @@ def heavy_table(worst: Sequence[Beside], *, alone_s: float) -> Table:
     return table
 
 
-async def _measure(url: str, *, num_bodies: int, seed: int) -> tuple[float, list[Beside]]:
+async def _measure(url: str, *, num_bodies: int, minutes: float, seed: int) -> tuple[float, list[Beside]]:
     client = CompletionClient(url, model=MODEL_NAME)
     drawn = HeavyBodies(random.Random(seed), max_model_len=_MAX_MODEL_LEN, vocab_size=_VOCAB_SIZE)
     found: list[Beside] = []
     neighbours = make_workload(_NEIGHBOURS)
-    async with httpx.AsyncClient(timeout=300) as others:
+    until_s = time.monotonic() + 60 * minutes
+    async with httpx.AsyncClient(timeout=None) as others:
         await _round(client, neighbours)
         alone = await _round(client, neighbours)
         texts = [each.text for each in alone]
         for _ in range(num_bodies):
+            if time.monotonic() > until_s:
+                break
             what, body = drawn.draw()
-            asking = asyncio.create_task(others.post(f"{url}/v1/completions", json={"model": MODEL_NAME, **body}))
+            asking = asyncio.create_task(_ask(others, f"{url}/v1/completions", {"model": MODEL_NAME, **body}))
             began_s = time.perf_counter()
             outcomes: list[Outcome] = []
             while not outcomes or not asking.done():
                 outcomes += await _round(client, neighbours)
-            response = await asking
+            status = await asking
             whole = [each for each in outcomes if not each.error]
             wrong = [each for each in whole if each.text != texts[neighbours.index(each.request)]]
             found.append(
                 Beside(
                     heavy=what,
-                    status=response.status_code,
+                    status=status,
                     took_s=time.perf_counter() - began_s,
-                    gap_s=max(longest_pause_s(each) for each in whole),
+                    gap_s=max((longest_pause_s(each) for each in whole), default=math.inf),
                     num_wrong=len(wrong),
                     num_errors=len(outcomes) - len(whole),
                 )
             )
     client.close()
     return max(longest_pause_s(each) for each in alone), found
+
+
+async def _ask(client: httpx.AsyncClient, url: str, body: Body) -> int:
+    """The status of the answer."""
+    try:
+        async with asyncio.timeout(_GIVEN_UP_S):
+            return (await client.post(url, json=body)).status_code
+    except TimeoutError:
+        return _GIVEN_UP
 
 
 async def _round(client: CompletionClient, neighbours: Sequence[Request]) -> list[Outcome]:

@@ -33,7 +33,8 @@ def happen(storm: Storm, name: str) -> None:
     fault = storm.faults[-1]
     told = f"{name}: well again after {fault.ended_s - fault.began_s:.1f} s"
     if name.startswith(BY_CLOCK):
-        told += f", and nothing under way {storm.idle_after_s():.1f} s after the last request"
+        first_s, last_s = storm.idle_after_s()
+        told += f", and nothing under way {first_s:.1f} to {last_s:.1f} s after the last request"
     print(told, flush=True)
 
 

@@ -111,12 +111,20 @@ class Storm:
             harms = next((harms for kind, harms in _HARMS.items() if f" {kind}" in name), frozenset())
             self.faults.append(Fault(name=name, began_s=began_s, ended_s=time.monotonic(), harms=harms))
 
-    def idle_after_s(self) -> float:
-        """Seconds from when nobody asks anything any more until nothing is under way."""
+    def idle_after_s(self) -> tuple[float, float]:
+        """Seconds from when nobody asks anything any more until nothing is under way: when the look began and ended
+        that found nothing. On a busy machine a look takes seconds itself."""
+        look_s = 0.0
+
+        def is_idle() -> bool:
+            nonlocal look_s
+            look_s = time.monotonic()
+            return self._num_under_way() == 0
+
         with self.crowd.resting():
             began_s = time.monotonic()
-            wait_for(lambda: self._num_under_way() == 0, timeout_s=_IDLE_TIMEOUT_S, every_s=0.1)
-            return time.monotonic() - began_s
+            wait_for(is_idle, timeout_s=_IDLE_TIMEOUT_S, every_s=0.1)
+            return look_s - began_s, time.monotonic() - began_s
 
     def violations(self) -> list[str]:
         """What must not have been; ends the clients."""

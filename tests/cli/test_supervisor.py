@@ -21,6 +21,7 @@ from headway.core.errors import FailedPreconditionError
 from headway.store.documents import Documents
 from headway.store.redis import Database
 from headway.store.schema import DEPLOYMENT
+from headway.store.spoilt import spoilt_keys
 
 SCRIPTED = (sys.executable, str(Path(__file__).with_name("scripted_controller.py")))
 DEPLOYMENT_ASKED = Deployment(
@@ -158,6 +159,22 @@ async def test_a_killed_redis_comes_back_with_its_data(tmp_path: Path) -> None:
         after = await stack_where(tmp_path, lambda now: now.redis not in (None, stack.redis))
         assert after.redis_url == stack.redis_url
         assert await launched(after) == sleep
+
+
+@pytest.mark.parametrize("spoilt", ['{"models": [', '{"later": 1}', ""])
+async def test_a_deployment_that_no_copy_has_is_the_one_of_the_start_again(tmp_path: Path, spoilt: str) -> None:
+    """Or each controller would end as it begins. What was there is set aside, and stays named."""
+    async with supervising(tmp_path):
+        stack = await served_stack(tmp_path)
+        database = Database.connect(stack.redis_url, namespace=NAMESPACE)
+        before = await Documents(database, DEPLOYMENT, Deployment).get()
+        assert stack.controller is not None
+        await database.redis.set(DEPLOYMENT.key(NAMESPACE), spoilt)
+        os.kill(stack.controller.pid, signal.SIGKILL)
+        await stack_where(tmp_path, lambda now: now.controller not in (None, stack.controller))
+        assert await Documents(database, DEPLOYMENT, Deployment).get() == before
+        assert await spoilt_keys(database) == [DEPLOYMENT.key(NAMESPACE)]
+        await database.close()
 
 
 async def test_a_controller_that_never_starts_is_given_up_with_its_last_words(tmp_path: Path) -> None:

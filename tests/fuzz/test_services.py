@@ -2,6 +2,7 @@
 the descriptors, so new ones are covered.
 """
 
+import asyncio
 import gzip
 import json
 from dataclasses import replace
@@ -12,15 +13,23 @@ import grpc
 import pytest
 from google.protobuf.descriptor import MethodDescriptor, ServiceDescriptor
 
+from headway.controller.cell.records import MemoryRecords
+from headway.controller.cell.servicer import CellServicer
+from headway.controller.launchers.local import LocalLauncher
+from headway.controller.process import ProcessSpec
+from headway.controller.supervisor import Supervisor
 from headway.core.deployment import Deployment
 from headway.core.hardware.cell import Cell
 from headway.core.model import ModelSpec
 from headway.core.profiling_units import ProfilingUnits
 from headway.kvcache.servicer import KvCacheServicer
 from headway.rpc.convert import load_order_to_pb, to_pb
+from headway.rpc.peers import Peers
 from headway.store.membership import Membership
 from headway.store.redis import Database
 from headway.v1 import (
+    cell_pb2,
+    cell_pb2_grpc,
     common_pb2,
     controller_pb2,
     controller_pb2_grpc,
@@ -31,7 +40,7 @@ from headway.v1 import (
     router_pb2,
     worker_pb2,
 )
-from tests.controller.stack import Control, Serve
+from tests.controller.stack import Control, Serve, always
 from tests.fuzz.calls import Plain, call_all
 from tests.fuzz.messages import GROUP, ORDER, PROGRAM
 from tests.kvcache.conftest import StartKvCache
@@ -102,6 +111,39 @@ async def test_the_controller(
             service = controller_pb2.DESCRIPTOR.services_by_name["ControllerService"]
             await call_all(channel, methods_of(service, last=("Shutdown",)), plain={})
     assert ended
+
+
+async def test_a_cell(database: Database, serve: Serve, tmp_path: Path) -> None:
+    """Its worker, whichever run of it is ended, is there again."""
+    membership = Membership(database)
+    spec = ProcessSpec(name="worker-0", kind="worker", command=("sleep", "1000"), environment={}, runtime={})
+    async with Peers(membership).watching() as peers:
+        supervisor = Supervisor(
+            [spec],
+            launcher=LocalLauncher(tmp_path / "logs"),
+            records=MemoryRecords(),
+            membership=membership,
+            peers=peers,
+            may_act=always,
+        )
+        await supervisor.start()
+        watching = asyncio.create_task(supervisor.watch(on_death=lambda name, pid: None))
+        try:
+            add = cell_pb2_grpc.add_CellServiceServicer_to_server
+            await serve("cell", "cell", lambda server: add(CellServicer(supervisor), server))
+            first = supervisor.processes["worker-0"].handle
+            assert first is not None
+            plain = {"EndRun": [cell_pb2.EndRunRequest(worker_id="worker-0", pid=pid) for pid in (first.pid, 1)]}
+            async with grpc.aio.insecure_channel(await endpoint_of(database, "cell")) as channel:
+                await call_all(channel, methods_of(cell_pb2.DESCRIPTOR.services_by_name["CellService"]), plain=plain)
+            async with asyncio.timeout(60):
+                while (run := supervisor.processes["worker-0"].handle) in (None, first):  # noqa: ASYNC110
+                    await asyncio.sleep(0.02)
+            assert run is not None
+            assert not watching.done()
+        finally:
+            await supervisor.stop()
+            await watching
 
 
 async def test_the_router(database: Database, routing: StartRouter) -> None:

@@ -3,7 +3,7 @@
 import asyncio
 import socket
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 
 import httpx
 import pytest
@@ -102,6 +102,37 @@ def test_headers_within_the_limits_pass(guarded: Gateway) -> None:
     assert httpx.get(f"{guarded.url}/v1/models?q={'a' * 8000}", headers=headers).status_code == 200
 
 
+def test_what_comes_behind_a_chunked_body_is_no_header(guarded: Gateway) -> None:
+    """A proxy that sets or strips headers looks at those in front only."""
+    body = b'{"model": "%b", "prompt": "a", "max_tokens": 1}' % MODEL.encode()
+    chunked = b"transfer-encoding: chunked\r\nconnection: close\r\n%b\r\n%x\r\n%b\r\n0\r\n%b\r\n"
+    key = b"authorization: Bearer first\r\n"
+    host, port = guarded.url.removeprefix("http://").split(":")
+    for head, trailer, status in ((key, b"", b"200"), (b"", key, b"401"), (key, b"x-headway-tenant: none\r\n", b"200")):
+        with socket.create_connection((host, int(port)), timeout=20) as connection:
+            connection.sendall(HEAD + chunked % (head, len(body), body, trailer))
+            assert connection.recv(65536).split(b" ")[1] == status
+
+
+@pytest.mark.parametrize(
+    "framing",
+    [
+        b"content-length: 3\r\ntransfer-encoding: chunked\r\n",
+        b"content-length: 3\r\ncontent-length: 5\r\n",
+        b"transfer-encoding: xchunked\r\n",
+        b"transfer-encoding : chunked\r\n",
+        b"content-length: +3\r\n",
+    ],
+)
+def test_a_body_whose_end_two_might_see_differently_is_refused(guarded: Gateway, framing: bytes) -> None:
+    host, port = guarded.url.removeprefix("http://").split(":")
+    with socket.create_connection((host, int(port)), timeout=20) as connection:
+        connection.sendall(
+            HEAD + b"authorization: Bearer first\r\n" + framing + b"\r\n0\r\n\r\nGET /live HTTP/1.1\r\n\r\n"
+        )
+        assert connection.recv(65536).split(b" ")[1] == b"400"
+
+
 def test_half_bodies_take_no_place_from_others(guarded: Gateway, world: World) -> None:
     host, port = guarded.url.removeprefix("http://").split(":")
     half = HEAD + b"authorization: Bearer first\r\ncontent-length: 1000\r\n\r\n{"
@@ -159,6 +190,32 @@ async def test_a_client_that_reads_slowly_is_waited_for_as_long_as_it_reads() ->
             assert connection.transport.is_closing() == is_given_up
     await server.stop()
     await task
+
+
+async def test_connections_beyond_the_limit_are_closed_and_others_go_on() -> None:
+    """Each is a descriptor: where all are taken, no worker can be reached either."""
+    request = HEAD + b"content-length: 0\r\n\r\n"
+    async with serving(HttpLimits(max_connections=2)) as (_, port):
+        kept = [await asyncio.open_connection("127.0.0.1", port) for _ in range(2)]
+        for reader, writer in kept:
+            writer.write(request)
+            assert (await reader.readline()).startswith(b"HTTP/1.1 200")
+        reader, beyond = await asyncio.open_connection("127.0.0.1", port)
+        with suppress(ConnectionResetError):
+            assert await reader.read(1) == b""
+        beyond.close()
+        kept[0][1].close()
+        await kept[0][1].wait_closed()
+        status = b""
+        async with asyncio.timeout(20):
+            while not status:  # the server hears of it a moment later
+                reader, writer = await asyncio.open_connection("127.0.0.1", port)
+                writer.write(request)
+                with suppress(ConnectionResetError):
+                    status = await reader.readline()
+                writer.close()
+        assert status.startswith(b"HTTP/1.1 200")
+        kept[1][1].close()
 
 
 def test_large_bodies_share_bounded_memory_and_small_ones_are_always_taken() -> None:

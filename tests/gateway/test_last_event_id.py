@@ -27,6 +27,7 @@ CHAT = (
         "stream_options": {"include_usage": True},
         "n": 2,
         "logprobs": True,
+        "top_logprobs": 3,
     },
 )
 STOPPED = "/v1/completions", COMPLETION[1] | {"stop": ["cdab"], "prompt": "abcd", "max_tokens": 12, "min_tokens": 8}

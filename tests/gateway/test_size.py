@@ -109,7 +109,7 @@ async def test_long_prompts_are_made_beside_the_event_loop_and_short_ones_in_it(
         return datetime(1999, 1, 2)  # noqa: DTZ001
 
     template = ChatTemplate("{{ strftime_now('%Y') }}{% for m in messages %}{{ m.content }}{% endfor %}", now=now)
-    model = _model(tmp_path, template)
+    model = make_model(tmp_path, template)
     encoder = PromptTokenizer(Threads())
     short = await encoder.chat(model, [{"role": "user", "content": "quick"}])
     assert short.text == "1999quick"
@@ -123,13 +123,13 @@ async def test_long_prompts_are_made_beside_the_event_loop_and_short_ones_in_it(
     assert two.token_ids == (5, 6)
 
 
-def _model(directory: Path, template: ChatTemplate) -> ServedModel:
+def make_model(directory: Path, template: ChatTemplate | None = None, *, max_model_len: int = 64) -> ServedModel:
     return ServedModel(
         name=MODEL,
         spec=make_plan(directory).models[0].spec,
         tokenizer=Tokenizer(byte_level()),
         template=template,
-        max_model_len=64,
+        max_model_len=max_model_len,
         num_replicas=1,
         block_size=16,
         slo=Slo(),

@@ -1,5 +1,9 @@
 """Stop strings: the cut of the text into pieces makes no difference."""
 
+import sys
+from types import FrameType
+from typing import Any
+
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -32,6 +36,26 @@ def expected(stops: list[str], text: str) -> tuple[str, bool]:
 @given(stops=STOPS, pieces=st.lists(ALPHABET, max_size=8))
 def test_the_first_stop_string_ends_the_text_however_it_is_cut(stops: list[str], pieces: list[str]) -> None:
     assert scan(stops, pieces) == expected(stops, "".join(pieces))
+
+
+def test_texts_that_nearly_are_stop_strings_cost_no_more_than_others() -> None:
+    """Or one request of 128 samples, whose model repeats a letter, takes more of the gateway than of the model."""
+    scanner = StopScanner(["a" * 255 + "b", *("ab" * 127 + str(number) for number in range(10))])
+    assert scanner.push("a" * 300) == ("a" * 45, False)
+    num_lines = 0
+
+    def count(frame: FrameType, event: str, argument: object) -> Any:
+        nonlocal num_lines
+        num_lines += event == "line"
+        return count
+
+    before = sys.gettrace()
+    sys.settrace(count)
+    try:
+        assert scanner.push("a") == ("a", False)
+    finally:
+        sys.settrace(before)
+    assert num_lines < 500, "thousands, where each beginning of each is compared"
 
 
 @given(stops=STOPS, pieces=st.lists(ALPHABET, max_size=8))

@@ -79,8 +79,9 @@ class Filler:
 class Client(threading.Thread):
     """Asks again and again, and counts what it is answered, until it is told that it is over."""
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, url: str, *, headers: dict[str, str] | None = None) -> None:
         super().__init__()
+        self._headers = headers
         self.answers: Counter[int] = Counter()
         self.is_over = threading.Event()
         self._url = f"{url}/v1/completions"
@@ -88,7 +89,7 @@ class Client(threading.Thread):
     def run(self) -> None:
         with httpx.Client(timeout=60) as client:
             while not self.is_over.is_set():
-                self.answers[client.post(self._url, json=BODY).status_code] += 1
+                self.answers[client.post(self._url, json=BODY, headers=self._headers).status_code] += 1
 
 
 def runs(stack: RunningStack) -> dict[str, tuple[int, int]]:

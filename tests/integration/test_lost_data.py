@@ -163,3 +163,25 @@ def test_values_that_were_changed_are_as_they_were_or_made_anew_and_no_request_f
     assert changed == {"controller", "kvcache"}, "whose record was lost is started again"
     assert emulated.stack.controller == replaced, "it ended once, and not again and again"
     assert after["faults"] == [], "what was set aside is there anew"
+
+
+def test_a_deployment_that_was_spoilt_where_no_copy_is_left_is_named_and_the_controller_goes_on(
+    emulated: RunningStack,
+) -> None:
+    before = emulated.status()["controller"]
+    killed = emulated.stack.controller
+    assert killed is not None
+    client = Client(emulated, "none")
+    with Redis(unix_socket_path=emulated.stack.redis_url.removeprefix("unix://")) as redis:
+        os.kill(killed.pid, signal.SIGKILL)
+        (emulated.state_dir / "redis" / "kept.json").unlink()
+        redis.set("headway:deployment", '{"models": [')
+        wait_for(lambda: emulated.stack.controller not in (None, killed))
+        wait_for(lambda: emulated.status()["controller"]["faults"] != [])
+    after = emulated.status()["controller"]
+    assert after["faults"] == ["headway:deployment could not be read and was set aside"]
+    assert after["plan_id"] == before["plan_id"]
+    pids = [{each["name"]: each["pid"] for each in status["processes"]} for status in (before, after)]
+    assert {name for name, pid in pids[0].items() if pids[1][name] != pid} == {"controller"}
+    wait_for(lambda: client.answers[200] > 3)
+    assert set(client.end()) == {200}

@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import resource
 import signal
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -121,3 +122,14 @@ async def test_one_whose_loop_stands_still_is_not_alive(
         url = f"http://{host.member.metrics_endpoint}/live"
         assert httpx.get(url, timeout=30).status_code == 503, "this call blocks the loop"  # noqa: ASYNC210
         assert await probed(host, "/live") == (200, b"")
+
+
+async def test_a_process_takes_as_many_descriptors_as_it_may(redis_url: str, namespace: str) -> None:
+    """A shell gives 1,024, which as many idle clients would take."""
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (min(512, before[1]), before[1]))
+    try:
+        async with hosted(redis_url, namespace, draining=asyncio.Event()):
+            assert resource.getrlimit(resource.RLIMIT_NOFILE) == (before[1], before[1])
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, before)

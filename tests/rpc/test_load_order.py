@@ -9,7 +9,7 @@ import pytest
 from headway.core.engine_kind import EngineKind
 from headway.core.errors import InvalidArgumentError
 from headway.core.latency import LatencyModel
-from headway.core.load_order import DEFAULT_COLLECTIVE_TIMEOUT_S, LoadOrder
+from headway.core.load_order import DEFAULT_COLLECTIVE_TIMEOUT_S, DEFAULT_STEP_TIMEOUT_S, LoadOrder
 from headway.core.parallel_config import SINGLE, ParallelConfig
 from headway.rpc.convert import load_order_from_pb, load_order_to_pb
 from headway.v1 import worker_pb2
@@ -48,6 +48,7 @@ ORDER = LoadOrder(
     rank=3,
     rendezvous="127.0.0.1:4711/0/epoch",
     collective_timeout_s=2.5,
+    step_timeout_s=70.5,
 )
 
 
@@ -62,12 +63,8 @@ def test_every_field_of_the_message_arrives() -> None:
 
 def test_what_is_left_out_is_as_the_worker_has_it_by_default() -> None:
     order = load_order_from_pb(worker_pb2.LoadModelRequest(model="tiny", num_blocks=8))
-    assert (order.engine, order.preemption, order.parallel, order.collective_timeout_s) == (
-        EngineKind.HEADWAY,
-        "auto",
-        SINGLE,
-        DEFAULT_COLLECTIVE_TIMEOUT_S,
-    )
+    assert (order.engine, order.preemption, order.parallel) == (EngineKind.HEADWAY, "auto", SINGLE)
+    assert (order.collective_timeout_s, order.step_timeout_s) == (DEFAULT_COLLECTIVE_TIMEOUT_S, DEFAULT_STEP_TIMEOUT_S)
     assert (order.max_num_prefill_tokens, order.stage_latencies, order.rank) == (None, (), 0)
 
 
@@ -84,6 +81,7 @@ def test_what_is_left_out_is_as_the_worker_has_it_by_default() -> None:
         ({"collective_timeout_s": math.nan}, "collective_timeout_s"),
         ({"collective_timeout_s": math.inf}, "collective_timeout_s"),
         ({"collective_timeout_s": -1.0}, "collective_timeout_s"),
+        ({"step_timeout_s": -1.0}, "step_timeout_s"),
     ],
 )
 def test_an_order_that_no_group_can_have_is_refused(changes: dict[str, Any], field: str) -> None:

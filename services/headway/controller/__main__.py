@@ -165,7 +165,7 @@ async def read_deployment(deployments: Documents[Deployment]) -> Deployment:
     except HeadwayError as error:
         raise SystemExit(f"headway-controller: {error}") from None
     if resolved != deployment:
-        await deployments.put(resolved)
+        await deployments.put(resolved, is_stand_in=True)  # it says nothing new
     return resolved
 
 

@@ -10,8 +10,10 @@ what is not needed is drained.
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
-from headway.core.load_order import LoadOrder
+from headway.core.load_order import DEFAULT_STEP_TIMEOUT_S, LoadOrder
 from headway.core.plan.serving import Assignment, ModelDeployment, ServingPlan
+
+_MARGIN = 10.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -235,8 +237,20 @@ def _work(assignment: Assignment, model: ModelDeployment) -> LoadOrder:
         worker_ids=assignment.worker_ids,
         group_id=assignment.group_id,
         stage_latencies=assignment.stage_latencies,
+        step_timeout_s=_step_timeout_s(assignment),
         memory_bytes=tuple(
             share.weight_bytes + share.kv_cache_bytes + share.reserved_bytes + share.host_cache_bytes
             for share in assignment.shares
         ),
     )
+
+
+def _step_timeout_s(assignment: Assignment) -> float:
+    """What no step takes, by far: predictions are good to a factor of two, and a machine may be busy."""
+    longest_s = assignment.prediction.latency.step_s(
+        prefill_tokens=assignment.max_num_batched_tokens,
+        prefill_context=assignment.max_model_len,
+        num_decodes=assignment.max_num_seqs,
+        context_tokens=assignment.num_blocks * assignment.block_size,
+    )
+    return max(DEFAULT_STEP_TIMEOUT_S, _MARGIN * longest_s)

@@ -6,7 +6,7 @@ Documents are what Redis keeps and what files hold; a document that does not fit
 
 import types
 import typing
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import fields, is_dataclass
 from enum import Enum
 from functools import cache
@@ -49,9 +49,7 @@ def _convert(kind: Any, document: Any, path: str) -> Any:
         inner = next(arg for arg in get_args(kind) if arg is not type(None))
         return None if document is None else _convert(inner, document, path)
     if origin is tuple:
-        _expect(document, (list, tuple), path)
-        inner = get_args(kind)[0]
-        return tuple(_convert(inner, item, f"{path}[{i}]") for i, item in enumerate(document))
+        return _convert_tuple(get_args(kind), _expect(document, (list, tuple), path), path)
     if origin is dict:
         _expect(document, Mapping, path)
         inner = get_args(kind)[1]
@@ -59,6 +57,16 @@ def _convert(kind: Any, document: Any, path: str) -> Any:
     if is_dataclass(kind):
         return _convert_dataclass(typing.cast("type", kind), document, path)
     return _convert_scalar(kind, document, path)
+
+
+def _convert_tuple(kinds: tuple[Any, ...], document: Sequence[Any], path: str) -> tuple[Any, ...]:
+    """Of any length and one kind, or of one kind for each entry."""
+    if kinds[-1] is Ellipsis:
+        kinds = kinds[:1] * len(document)
+    if len(kinds) != len(document):
+        raise InvalidArgumentError(f"{path} should have {len(kinds)} entries, not {len(document)}.", field=path)
+    pairs = zip(kinds, document, strict=True)
+    return tuple([_convert(kind, item, f"{path}[{i}]") for i, (kind, item) in enumerate(pairs)])
 
 
 def _convert_dataclass(kind: type, document: Any, path: str) -> Any:

@@ -9,6 +9,7 @@ from headway.core.latency import LatencyModel
 from headway.core.parallel_config import SINGLE, ParallelConfig
 
 DEFAULT_COLLECTIVE_TIMEOUT_S = 15.0
+DEFAULT_STEP_TIMEOUT_S = 60.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,6 +32,7 @@ class LoadOrder:
         rank: of the worker that is told.
         rendezvous: where the ranks meet, "host:port/number of the model/epoch"; empty for the leader, which opens it.
         collective_timeout_s: after which a rank that the others wait for counts as dead.
+        step_timeout_s: after which a step that the engine is in is taken for one that never ends.
     """
 
     model: str
@@ -60,6 +62,7 @@ class LoadOrder:
     rank: int = field(default=0, compare=False)
     rendezvous: str = field(default="", compare=False)
     collective_timeout_s: float = field(default=DEFAULT_COLLECTIVE_TIMEOUT_S, compare=False)
+    step_timeout_s: float = field(default=DEFAULT_STEP_TIMEOUT_S, compare=False)
 
     @property
     def leader(self) -> str:
@@ -126,8 +129,6 @@ def check_load_order(order: LoadOrder) -> None:
     for name in ("num_blocks", "num_host_blocks"):
         if getattr(order, name) < 0:
             raise InvalidArgumentError(f"{name} is {getattr(order, name)}, it must not be negative.", field=name)
-    if not 0 < order.collective_timeout_s < math.inf:
-        raise InvalidArgumentError(
-            f"collective_timeout_s is {order.collective_timeout_s}, it must be above 0 and finite.",
-            field="collective_timeout_s",
-        )
+    for name in ("collective_timeout_s", "step_timeout_s"):
+        if not 0 < getattr(order, name) < math.inf:
+            raise InvalidArgumentError(f"{name} is {getattr(order, name)}, it must be above 0 and finite.", field=name)

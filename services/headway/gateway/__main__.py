@@ -14,6 +14,7 @@ from headway.gateway.http_server import HttpServer
 from headway.gateway.infer.run import Inferrer
 from headway.gateway.key_ring import KeyRing
 from headway.gateway.link import Links
+from headway.gateway.message_limits import MessageLimits
 from headway.gateway.quarantine import Quarantine
 from headway.gateway.router_link import RouterLinks
 from headway.gateway.served_models import ServedModels
@@ -32,7 +33,10 @@ _LISTENS_AFTER_S = 10.0  # even without a plan, to tell clients so
 
 
 async def main(config: GatewayConfig) -> None:
-    async with hosting("gateway", config, is_public=True, max_request_bytes=config.max_body_bytes) as host:
+    message_limits = MessageLimits(tenant_of=lambda metadata: service.tenant_of(metadata))  # noqa: PLW0108 - made below
+    async with hosting(
+        "gateway", config, is_public=True, max_request_bytes=config.max_body_bytes, interceptors=[message_limits]
+    ) as host:
         served_models = ServedModels(PlanStore(host.database))
         router = RouterLinks(host.peers, gateway_id=host.member_id)
         quarantine = Quarantine(time.monotonic, QuarantineStore(host.database))

@@ -12,6 +12,7 @@ from headway.core.request import SequenceOutput
 log = logging.getLogger(__name__)
 
 _HEADER = "last-event-id"
+_MAX_NUMBERS = 1 << 17  # some 10 MB in Redis, and a second to tell again
 
 
 class AnswerBook(Protocol):
@@ -27,6 +28,9 @@ class AnswerBook(Protocol):
             has_ended: whether they are the last ones, so that it need not be kept for long.
         """
 
+    async def forget(self, answer_id: str, *, owner: str) -> None:
+        """Keeps an answer no longer, if the owner is still the same."""
+
     async def find(self, answer_id: str) -> AnswerRecord | None:
         """The record without its outputs; None where there is none."""
 
@@ -35,7 +39,8 @@ class AnswerBook(Protocol):
 
 
 class AnswerJournal:
-    """The journal of one answer at the gateway that owns it. A new one is in the book from its first output on.
+    """The journal of one answer at the gateway that owns it. A new one is in the book from its first output on, and
+    until it has grown too long: many samples with log probabilities would fill Redis.
 
     Attributes:
         record: as it was when this gateway began or took it.
@@ -48,6 +53,7 @@ class AnswerJournal:
         self._book = book
         self._owner = uuid.uuid4().hex
         self._has_begun = False
+        self._num_numbers = 0
 
     @classmethod
     async def take(cls, book: AnswerBook, answer_id: str, *, tenant: str, body_hash: str) -> "AnswerJournal":
@@ -72,6 +78,7 @@ class AnswerJournal:
             )
         journal = cls(book, record)
         journal.record, journal._has_begun = await book.take(record, owner=journal._owner), True
+        journal._num_numbers = sum(map(_num_numbers, journal.record.outputs))
         return journal
 
     async def note(self, outputs: Sequence[SequenceOutput], *, has_ended: bool) -> None:
@@ -86,6 +93,12 @@ class AnswerJournal:
             if not self._has_begun:
                 await self._book.begin(self.record, owner=self._owner)
                 self._has_begun = True
+            self._num_numbers += sum(map(_num_numbers, outputs))
+            if self._num_numbers > _MAX_NUMBERS:
+                self.is_kept = False
+                log.info("%s has grown too long to be taken up again", self.record.answer_id)
+                await self._book.forget(self.record.answer_id, owner=self._owner)
+                return
             present = await self._book.append(self.record.answer_id, outputs, owner=self._owner, has_ended=has_ended)
         except HeadwayError as error:
             log.warning("%s cannot be taken up again: %s", self.record.answer_id, error)
@@ -94,3 +107,9 @@ class AnswerJournal:
         self.is_kept = bool(present)
         if present not in ("", self._owner):
             raise FailedPreconditionError("The stream goes on at another connection.", field=_HEADER)
+
+
+def _num_numbers(output: SequenceOutput) -> int:
+    """Its tokens, and the log probabilities that come with them."""
+    told = (*output.logprobs, *output.prompt_logprobs)
+    return len(output.token_ids) + sum([1 + len(entry.top) for entry in told])

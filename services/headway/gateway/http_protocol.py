@@ -25,6 +25,7 @@ class HttpLimits:
             request from its first byte on.
         body_timeout_s: for the whole body, and a second more for each `min_body_bytes_per_s` that have come.
         write_timeout_s: after which a client is given up that reads nothing of what waits for it.
+        max_connections: of all clients together; one more is closed at once.
     """
 
     max_url_bytes: int = 8 * 1024
@@ -34,6 +35,7 @@ class HttpLimits:
     body_timeout_s: float = 20.0
     min_body_bytes_per_s: int = 64 * 1024
     write_timeout_s: float = 30.0
+    max_connections: int = 16_384
 
 
 class GuardedHttpProtocol(HttpToolsProtocol):
@@ -65,6 +67,9 @@ class GuardedHttpProtocol(HttpToolsProtocol):
         self._due_s = self.loop.time() + self.limits.header_timeout_s
         timeout_ms = int(self.limits.write_timeout_s * 1000)
         transport.get_extra_info("socket").setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, timeout_ms)
+        if len(self.connections) > self.limits.max_connections:
+            HTTP_REQUESTS.labels("none", "none", 503).inc()
+            transport.abort()
 
     def data_received(self, data: bytes) -> None:
         if self._refusal is not None:
@@ -90,7 +95,8 @@ class GuardedHttpProtocol(HttpToolsProtocol):
         self._head_bytes_told += len(url)
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        super().on_header(name, value)
+        if not self._is_body:  # what comes behind a chunked body is no header: nobody in front of us has looked at it
+            super().on_header(name, value)
         self._head_bytes_told += len(name) + len(value)
         if self._head_bytes_told > self.limits.max_header_bytes:
             self._refusal = 431, f"The headers are larger than {self.limits.max_header_bytes} bytes."

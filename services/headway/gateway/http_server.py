@@ -1,9 +1,11 @@
 """uvicorn in a process that has an event loop and signal handlers already."""
 
 import asyncio
+import resource
 import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 
 import uvicorn
 from starlette.types import ASGIApp
@@ -14,6 +16,7 @@ _KEEP_ALIVE_S = 75
 _LOOKS_EVERY_S = 1.0
 _LIMITS = HttpLimits()
 _BACKLOG = 2048
+_OTHER_DESCRIPTORS = 256  # Redis, the router, workers, gRPC's clients, files
 
 
 class HttpServer(uvicorn.Server):
@@ -40,7 +43,9 @@ class HttpServer(uvicorn.Server):
             shares_port: whether other processes of the user may listen there, too.
             limits: of each connection.
         """
-        self._protocol = guarded_http_protocol(limits)
+        num_descriptors, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+        most = max(1, min(limits.max_connections, num_descriptors - _OTHER_DESCRIPTORS))
+        self._protocol = guarded_http_protocol(replace(limits, max_connections=most))
         super().__init__(
             uvicorn.Config(
                 app,

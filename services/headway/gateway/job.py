@@ -12,6 +12,7 @@ from headway.gateway.options import Options
 from headway.gateway.tenants import SALT_END
 
 _SEED_RANGE = 2**64
+_MAX_PROMPT_LOGPROBS = 1 << 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -184,17 +185,22 @@ def make_job(
     options: Options,
     arrival: Arrival,
     random_seed: int,
+    bad_token_ids: tuple[tuple[int, ...], ...] = (),
 ) -> Job:
     """Checks lengths; the options have been checked.
 
+    Args:
+        bad_token_ids: the options' bad words as tokens.
+
     Raises:
         ContextLengthError: naming the prompt, or max_tokens, that does not fit the model.
+        InvalidArgumentError: the log probabilities of the prompts are too many for one answer.
     """
+    _check_prompt_logprobs(prompts, options)
     lengths = [
         options.max_output_tokens(len(prompt.token_ids), max_model_len=model.max_model_len, field=prompt.field)
         for prompt in prompts
     ]
-    bad_token_ids = options.constraints.bad_token_ids(model.tokenizer)
     return Job(
         request_id=request_id,
         model=model,
@@ -218,6 +224,20 @@ def make_job(
         traceparent=arrival.traceparent,
         journal=arrival.journal,
     )
+
+
+def _check_prompt_logprobs(prompts: Sequence[Prompt], options: Options) -> None:
+    """Each choice of the answer has them all, and they come from the worker in one step with those of others."""
+    if options.num_prompt_logprobs is None:
+        return
+    num_tokens = options.num_parallel * sum(len(prompt.token_ids) for prompt in prompts)
+    if (num := num_tokens * (1 + options.num_prompt_logprobs)) > _MAX_PROMPT_LOGPROBS:
+        raise InvalidArgumentError(
+            f"The request asks for {num} log probabilities of its prompts, in all choices; one may ask for "
+            f"{_MAX_PROMPT_LOGPROBS}.",
+            hint="Ask for fewer choices, a smaller prompt_logprobs, or send a shorter prompt.",
+            field="prompt_logprobs",
+        )
 
 
 def _adapter_salt(model: ServedModel) -> str:

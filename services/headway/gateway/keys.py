@@ -26,6 +26,12 @@ class ApiKeys:
         """Whether clients need a key."""
         return bool(self._keys) or self._ring.asks
 
+    def recognise(self, authorization: str) -> None:
+        """Raises as `check` does of a key that opens nothing, and counts nothing."""
+        is_known = _is_among(self._keys, authorization) or self._ring.find(hash_of(token_of(authorization))) is not None
+        if self.asks and not is_known:
+            self.check(authorization)
+
     def check(self, authorization: str) -> None:
         """Lets a request in, and counts it.
 

@@ -4,7 +4,7 @@ import asyncio
 import logging
 import math
 from collections import Counter
-from collections.abc import AsyncGenerator, Callable, Iterator, MutableMapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, MutableMapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TypeAlias
@@ -34,6 +34,7 @@ _TokenPath: TypeAlias = tuple[Callable[[int], str], Callable[[str], None], int]
 
 # A request that no worker has begun is better refused soon than kept waiting.
 _FRESH_TIMEOUT_S = 1.0
+_TOLD_AT_ONCE = 64  # outputs of a stream that is taken up
 # Faults of one worker that another does not share: it ends, was given another model, or still clears up after us.
 _ELSEWHERE = {ErrorCode.UNAVAILABLE, ErrorCode.NOT_FOUND, ErrorCode.ALREADY_EXISTS}
 
@@ -126,7 +127,7 @@ class Run:
         Raises:
             HeadwayError: no worker took the sequences, or theirs failed.
         """
-        for deltas in self._past():
+        async for deltas in self._past():
             yield deltas
         if not self._running:
             return
@@ -176,12 +177,14 @@ class Run:
             self._trial.end()
             self._release(lease, outcome)
 
-    def _past(self) -> Iterator[list[Delta]]:
+    async def _past(self) -> AsyncIterator[list[Delta]]:
         """The deltas of what the journal has of the sequences, which then go on as after the loss of a worker."""
         if self._journal is None or not self._journal.record.outputs:
             return
         decodings = [decoding for decoding in self._running.values() if isinstance(decoding, Decoding)]
-        for output in self._journal.record.outputs:
+        for number, output in enumerate(self._journal.record.outputs):
+            if number % _TOLD_AT_ONCE == 0:
+                await asyncio.sleep(0)  # others have their turn
             decoding = decodings[int(output.request_id)]
             deltas = decoding.accept(output)
             if deltas[-1].finish_reason is not None:

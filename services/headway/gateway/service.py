@@ -15,10 +15,10 @@ from headway.gateway.infer.run import Inferrer
 from headway.gateway.infer.sequences import tokenize
 from headway.gateway.job import Arrival, Job, Prompt, check_num_sequences, make_job
 from headway.gateway.key_ring import KeyRing
-from headway.gateway.keys import ApiKeys, OperatorKeys, is_loopback
+from headway.gateway.keys import ApiKeys, OperatorKeys, authorization_of, is_loopback
 from headway.gateway.model import ServedModel
 from headway.gateway.options import Options
-from headway.gateway.prompt_tokenizer import PromptTokenizer
+from headway.gateway.prompt_tokenizer import MAX_INLINE_CHARS, PromptTokenizer
 from headway.gateway.readiness import can_answer, waiting_for
 from headway.gateway.request_id import job_id
 from headway.gateway.scrape import scrape_targets
@@ -86,6 +86,19 @@ class GatewayService:
         self._inferrer = inferrer
         self._waker = Waker(peers)
 
+    def tenant_of(self, metadata: Sequence[tuple[str, str]]) -> str:
+        """Whose a gRPC call is, before its message is here; it is counted later.
+
+        Raises:
+            UnauthenticatedError, UnavailableError: its key opens nothing.
+            InvalidArgumentError: nobody has the name that it gives.
+        """
+        authorization = authorization_of(metadata, name="authorization") or ""
+        self.keys.recognise(authorization)
+        return self.callers.find(
+            authorization=authorization, name=dict(metadata).get("x-headway-tenant", "")
+        ).tenant.name
+
     async def awake(self, name: str) -> ServedModel:
         """A model to send a request to. One that sleeps is woken first: how long its sequences may be is known then.
 
@@ -119,6 +132,11 @@ class GatewayService:
             InvalidArgumentError: a length, or a constraint, that the model does not take.
             FailedPreconditionError: the model cannot be guided.
         """
+        constraints = options.constraints
+        bad_token_ids = await self.threads.run(
+            lambda: constraints.bad_token_ids(model.tokenizer),
+            is_long=sum(map(len, constraints.bad_words)) > MAX_INLINE_CHARS,
+        )
         job = make_job(
             request_id=self.new_id(),
             model=model,
@@ -126,8 +144,8 @@ class GatewayService:
             options=options,
             arrival=arrival,
             random_seed=random.getrandbits(63),
+            bad_token_ids=bad_token_ids,
         )
-        constraints = options.constraints
         if constraints.guide is not None:
             await check_guide(constraints.guide, model=model, field=constraints.guide_field)
         return job

@@ -13,7 +13,7 @@ from headway.gateway.bounds import MAX_MESSAGES, check_num_entries
 from headway.gateway.caller import Caller
 from headway.gateway.constraint import Constraints
 from headway.gateway.infer.sequences import check_num_inputs
-from headway.gateway.infer.shorten import check_dimensions, shorten
+from headway.gateway.infer.shorten import MAX_INLINE_ROWS, check_dimensions, shorten
 from headway.gateway.infer.task import embedding, generating, inferring
 from headway.gateway.job import Arrival, Delta, Job, Prompt, Usage
 from headway.gateway.keys import authorization_of
@@ -80,9 +80,13 @@ class InferenceServicer(inference_pb2_grpc.InferenceServiceServicer):
                 truncate_to=request.truncate_prompt_tokens if request.HasField("truncate_prompt_tokens") else None,
                 arrival=arrival,
             )
-            rows = shorten(answer.vectors, dimensions).tolist()
+            vectors = shorten(answer.vectors, dimensions)
+            outputs = await self._service.threads.run(
+                lambda: [inference_pb2.InferOutput(values=row.tolist()) for row in vectors],
+                is_long=len(vectors) > MAX_INLINE_ROWS,
+            )
             return inference_pb2.InferResponse(
-                outputs=[inference_pb2.InferOutput(values=row) for row in rows],
+                outputs=outputs,
                 labels=model.spec.encoder.labels if model.spec.encoder is not None else (),
                 usage=common_pb2.Usage(prompt_tokens=answer.num_tokens),
                 request_id=request_id_var.get(),

@@ -4,9 +4,10 @@ import asyncio
 import gc
 import logging
 import os
+import resource
 import signal
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from typing import Any
@@ -44,6 +45,9 @@ SERVER_OPTIONS = (
     ("grpc.http2.max_ping_strikes", 0),
 )
 
+# Whoever connects may take so long until a call can be made, and have so many under way on one connection.
+_PUBLIC_OPTIONS = (("grpc.server_handshake_timeout_ms", 20_000), ("grpc.max_concurrent_streams", 1024))
+
 
 class Host:
     """The process of a service, with all that the service needs from it. Made by `hosting`; add servicers, then `await
@@ -67,6 +71,7 @@ class Host:
         *,
         is_public: bool = False,
         max_request_bytes: int = MAX_MESSAGE_BYTES,
+        interceptors: Sequence[grpc.aio.ServerInterceptor] = (),
     ) -> None:
         self.kind = kind
         self.config = config
@@ -76,9 +81,12 @@ class Host:
         self.stopping = asyncio.Event()
         guard = None if is_public else config.credentials(kind)
         options = dict(SERVER_OPTIONS) | {"grpc.max_receive_message_length": max_request_bytes}
+        options |= dict(_PUBLIC_OPTIONS) if is_public else {}
         certificates = config.certificates()
         self._credentials = None if certificates is None else certificates.for_server(knows_clients=not is_public)
-        self.server = grpc.aio.server(interceptors=[CallInterceptor(guard)], options=tuple(options.items()))
+        self.server = grpc.aio.server(
+            interceptors=[CallInterceptor(guard), *interceptors], options=tuple(options.items())
+        )
         self.membership = membership
         self._health = health.aio.HealthServicer()
         self._is_ready = False
@@ -240,14 +248,21 @@ class Host:
 
 @asynccontextmanager
 async def hosting(
-    kind: str, config: ProcessConfig, *, is_public: bool = False, max_request_bytes: int = MAX_MESSAGE_BYTES
+    kind: str,
+    config: ProcessConfig,
+    *,
+    is_public: bool = False,
+    max_request_bytes: int = MAX_MESSAGE_BYTES,
+    interceptors: Sequence[grpc.aio.ServerInterceptor] = (),
 ) -> AsyncIterator[Host]:
     """Sets the process up and tears it down again.
 
     Args:
         is_public: takes calls without the stack's own token: clients do not have it, and the service checks their keys.
         max_request_bytes: larger calls are refused.
+        interceptors: of every call, behind the one that makes statuses of errors.
     """
+    _allow_descriptors()
     configure_logging(config.member_id or kind, level=config.log_level, json_lines=config.log_json)
     database = Database.connect(config.redis_url, namespace=config.namespace)
     membership = Membership(database)
@@ -255,7 +270,16 @@ async def hosting(
     token = None if credentials is None else credentials.token
     peers = Peers(membership, token=token, certificates=config.certificates())
     async with peers.watching():
-        host = Host(kind, config, database, membership, peers, is_public=is_public, max_request_bytes=max_request_bytes)
+        host = Host(
+            kind,
+            config,
+            database,
+            membership,
+            peers,
+            is_public=is_public,
+            max_request_bytes=max_request_bytes,
+            interceptors=interceptors,
+        )
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, host.stopping.set)
@@ -268,6 +292,12 @@ async def hosting(
 def run(main: Coroutine[Any, Any, None]) -> None:
     """Runs a process's main coroutine on uvloop."""
     uvloop.run(main)
+
+
+def _allow_descriptors() -> None:
+    """Each client is a descriptor, and a shell gives its processes 1,024 of those that they may take."""
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
 def _service_names(kind: str) -> list[str]:

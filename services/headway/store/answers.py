@@ -1,5 +1,6 @@
 """Answers that can be taken up again, in Redis."""
 
+import asyncio
 import json
 from collections.abc import Awaitable, Sequence
 from dataclasses import replace
@@ -25,6 +26,7 @@ redis.call('EXPIRE', KEYS[1], ARGV[2])
 redis.call('EXPIRE', KEYS[2], ARGV[2])
 return owner
 """
+_FORGET = "return redis.call('HGET', KEYS[1], 'owner') == ARGV[1] and redis.call('DEL', KEYS[1], KEYS[2]) or 0"
 _TAKE = """
 redis.call('HSET', KEYS[1], 'owner', ARGV[1])
 redis.call('EXPIRE', KEYS[1], ARGV[2])
@@ -56,6 +58,10 @@ class AnswerStore:
             appended = self._redis.eval(_APPEND, 2, *self._keys(answer_id), owner, str(ttl_s), *texts)
             return await cast("Awaitable[str]", appended)
 
+    async def forget(self, answer_id: str, *, owner: str) -> None:
+        with redis_faults():
+            await cast("Awaitable[int]", self._redis.eval(_FORGET, 2, *self._keys(answer_id), owner))
+
     async def find(self, answer_id: str) -> AnswerRecord | None:
         """SpoiltError where it cannot be read."""
         key, _ = self._keys(answer_id)
@@ -70,7 +76,8 @@ class AnswerStore:
             taken = self._redis.eval(_TAKE, 2, *self._keys(record.answer_id), owner, str(_ttl_s()))
             texts = await cast("Awaitable[list[str]]", taken)
         read = partial(from_document, SequenceOutput)
-        return replace(record, outputs=tuple(decode(read, text, key=key) for text in texts))
+        outputs = await asyncio.to_thread(lambda: tuple([decode(read, text, key=key) for text in texts]))
+        return replace(record, outputs=outputs)
 
     def _keys(self, answer_id: str) -> tuple[str, str]:
         return ANSWER.key(self._namespace, answer_id), ANSWER_OUTPUTS.key(self._namespace, answer_id)

@@ -10,7 +10,7 @@ from headway.core.codec import from_document, to_document
 from headway.core.errors import InvalidArgumentError
 from headway.store.redis import Database, redis_faults
 from headway.store.schema import SPOILT, KeyFamily
-from headway.store.spoilt import decode_or_set_aside
+from headway.store.spoilt import decode_or_set_aside, set_aside
 
 T = TypeVar("T")
 
@@ -40,12 +40,14 @@ class Documents(Generic[T]):
         self._encode = encode
         self._decode = decode
 
-    async def put(self, value: T, *parts: str) -> None:
+    async def put(self, value: T, *parts: str, is_stand_in: bool = False) -> None:
+        """Writes one anew. A stand-in for what was set aside leaves that named."""
         async with self._database.writing():
             with redis_faults():
                 async with self._database.redis.pipeline(transaction=True) as pipeline:
                     pipeline.set(self._key(*parts), json.dumps(self._encode(value)))
-                    pipeline.hdel(SPOILT.key(self._database.namespace), self._key(*parts))
+                    if not is_stand_in:
+                        pipeline.hdel(SPOILT.key(self._database.namespace), self._key(*parts))
                     await pipeline.execute()
 
     async def get(self, *parts: str) -> T | None:
@@ -54,6 +56,17 @@ class Documents(Generic[T]):
         with redis_faults():
             text = await self._database.redis.get(key)
         return None if text is None else await self._read(key, text, path=":".join(parts))
+
+    async def get_or_set_aside(self, *parts: str) -> T | None:
+        """The same, for whoever cannot go on without: one that does not fit its type is set aside, too."""
+        try:
+            return await self.get(*parts)
+        except InvalidArgumentError as error:
+            key = self._key(*parts)
+            with redis_faults():
+                text = await self._database.redis.get(key)
+            await set_aside(self._database, text or "", key=key, why=f"{key} does not fit its type: {error.message}")
+            return None
 
     async def delete(self, *parts: str) -> bool:
         """Whether it was there."""

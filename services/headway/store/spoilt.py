@@ -55,11 +55,16 @@ async def decode_or_set_aside(database: Database, read: Callable[[Any], T], text
     try:
         return decode(read, text, key=key)
     except SpoiltError as error:
-        with redis_faults():
-            arguments = (key, SPOILT.key(database.namespace), text, str(_ttl_s()))
-            if await cast("Awaitable[int]", database.redis.eval(_SET_ASIDE, 2, *arguments)):
-                log.warning("%s It is set aside", error.message)
+        await set_aside(database, text, key=key, why=error.message)
         return None
+
+
+async def set_aside(database: Database, text: str, *, key: str, why: str) -> None:
+    """Sets aside a string that is one value, unless another one was written there since."""
+    with redis_faults():
+        arguments = (key, SPOILT.key(database.namespace), text, str(_ttl_s()))
+        if await cast("Awaitable[int]", database.redis.eval(_SET_ASIDE, 2, *arguments)):
+            log.warning("%s It is set aside", why)
 
 
 async def spoilt_keys(database: Database) -> list[str]:

@@ -4,6 +4,7 @@ import asyncio
 import logging
 import os
 from dataclasses import asdict, replace
+from functools import partial
 
 import headway.rpc  # noqa: F401 - gRPC's settings, before gRPC
 from headway.core.cluster import Hardware
@@ -19,6 +20,7 @@ from headway.worker.hardware import detect_hardware, emulated_hardware, server_h
 from headway.worker.service import WorkerService
 from headway.worker.servicer import WorkerServicer
 from headway.worker.state import WorkerState
+from headway.worker.step_watch import StepWatch
 from headway.worker.transfer.client import PeerWorkerClient
 from headway.worker.vllm.environment import vllm_version
 from headway.worker.vllm_server.server import describe_server
@@ -70,8 +72,10 @@ async def main(config: WorkerConfig) -> None:
             engine_events=config.engine_events,
         )
         states.put_nowait(WorkerState(state="starting"))
+        watch = StepWatch(service.replicas, on_stuck=partial(os._exit, 1))
         worker_pb2_grpc.add_WorkerServiceServicer_to_server(WorkerServicer(service), host.server)
         host.spawn(keep_state(), name="keep-state")
+        host.spawn(watch.watch(), name="watch-steps")
         await host.serve(on_stop=service.stop)
     if service.has_crashed:
         os._exit(1)  # a thread that waits for ranks that are gone would hold the interpreter's end up

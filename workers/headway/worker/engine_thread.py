@@ -3,7 +3,9 @@
 import asyncio
 import logging
 import math
+import sys
 import threading
+import traceback
 from collections.abc import Callable
 from concurrent.futures import Future
 from contextlib import nullcontext
@@ -75,6 +77,7 @@ class EngineThread(Generic[E]):
 
     Attributes:
         has_crashed: whether it has given up.
+        running_step: the number of the step that is being computed; 0 while none is.
     """
 
     def __init__(
@@ -85,6 +88,8 @@ class EngineThread(Generic[E]):
         self._device_lock = device_lock
         self._loop = loop
         self.has_crashed = False
+        self.running_step = 0
+        self._num_steps = 0
         self._inbox: SimpleQueue[Callable[[], object] | None] = SimpleQueue()
         self._thread = threading.Thread(target=self._run, name="engine", daemon=True)
 
@@ -97,6 +102,11 @@ class EngineThread(Generic[E]):
 
     async def join(self) -> None:
         await asyncio.to_thread(self._thread.join)
+
+    def stack(self) -> str:
+        """Where the thread is just now, the innermost call last."""
+        frame = sys._current_frames().get(self._thread.ident or 0)  # noqa: SLF001 - there is no other way
+        return "".join(traceback.format_stack(frame)) if frame is not None else ""
 
     def post(self, action: Callable[[E], object]) -> None:
         """Runs `action` in the engine's thread before its next step; it must not raise."""
@@ -150,12 +160,15 @@ class EngineThread(Generic[E]):
         while self._take_calls():
             try:
                 with self._device_lock.hold(self._engine.waiting_since_s):
+                    self.running_step = self._num_steps = self._num_steps + 1
                     outputs = self._engine.step()
             except RunnerLostError:
                 raise
             except Exception:
                 log.exception("an engine step failed")
                 outputs = self._engine.recover(_FAILED)
+            finally:
+                self.running_step = 0
             self._tell(self._listener.on_step, outputs, self._engine.stats())
             if self._engine.num_failures >= _MAX_FAILURES:
                 self._give_up()

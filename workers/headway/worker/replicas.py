@@ -2,9 +2,12 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 
 from headway.core.errors import FailedPreconditionError, InvalidArgumentError, NotFoundError, UnavailableError
 from headway.core.load import LoadReport
+from headway.worker.engine_thread import EngineThread
+from headway.worker.headway_engine import HeadwayEngine
 from headway.worker.loaded import Loaded
 from headway.worker.loaded_encoder import LoadedEncoder
 from headway.worker.loaded_model import LoadedModel
@@ -27,6 +30,14 @@ class LoadedReplica:
     def idle_s(self) -> float:
         """Seconds since it last had something to do, 0 while it has."""
         return self.loaded.idle_s() if isinstance(self.loaded, LoadedRank) else self.loaded.sessions.idle_s()
+
+    @property
+    def engine_thread(self) -> EngineThread[Any] | None:
+        """Of Headway's own engine; None where another one computes, or another rank leads."""
+        if isinstance(self.loaded, LoadedEncoder):
+            return self.loaded.thread
+        engine = self.loaded.engine if isinstance(self.loaded, LoadedModel) else None
+        return engine.thread if isinstance(engine, HeadwayEngine) else None
 
     def report(self) -> LoadReport:
         return self.loaded.report(self.state)

@@ -54,8 +54,8 @@ class Controller:
         self._started_at_s = time.monotonic()
         self.process_id = identify(self._process.pid)
 
-    def keep_alive(self) -> None:
-        """Starts a dead controller again, after its backoff. It is to be called often.
+    def keep_alive(self) -> bool:
+        """Starts a dead controller again, after its backoff; whether it has just ended. It is to be called often.
 
         Raises:
             FailedPreconditionError: it died at once, again and again, and has never served.
@@ -71,6 +71,8 @@ class Controller:
             log.warning("the controller ended with code %d; starting it again in %.1f s", code, delay_s)
             self._give_up_where_hopeless(code)
             self._restart_at_s = now_s + delay_s
+            return True
+        return False
 
     def kill(self) -> None:
         """Ends a controller that would not hear anything else."""

@@ -4,6 +4,8 @@ import asyncio
 import logging
 import os
 import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
 
@@ -107,12 +109,31 @@ class Supervisor:
             await self._end()
 
     async def _write_deployment(self) -> None:
+        async with self._recovered() as database:
+            await note_write(database)
+            await Documents(database, DEPLOYMENT, Deployment).put(self._deployment_to_keep)
+
+    async def _mend_deployment(self) -> None:
+        """Where neither Redis nor the controller's copy has a deployment that can be read, every controller would end:
+        it is the one again that the stack was started with. The plan is kept apart from it."""
+        async with self._recovered() as database:
+            deployments = Documents(database, DEPLOYMENT, Deployment)
+            if await deployments.get_or_set_aside() is None:
+                log.error("Redis has no deployment that can be read; the one of `headway up` is written again")
+                await note_write(database)
+                await deployments.put(self._deployment_to_keep, is_stand_in=True)
+
+    @property
+    def _deployment_to_keep(self) -> Deployment:
+        return replace(self._deployment, gateway=self._deployment.gateway.to_keep)
+
+    @asynccontextmanager
+    async def _recovered(self) -> AsyncIterator[Database]:
+        """Redis, with all that the controller's copy has."""
         database = Database.connect(self._redis.url, namespace=NAMESPACE)
         try:
             await recover(database, self._state_dir / KEPT_FILE)
-            await note_write(database)
-            kept = replace(self._deployment, gateway=self._deployment.gateway.to_keep)
-            await Documents(database, DEPLOYMENT, Deployment).put(kept)
+            yield database
         finally:
             await database.close()
 
@@ -155,7 +176,11 @@ class Supervisor:
                 await asyncio.to_thread(self._start_redis)
             except HeadwayError as error:
                 log.warning("%s", error)
-        self._controller.keep_alive()
+        if self._controller.keep_alive():
+            try:
+                await self._mend_deployment()
+            except HeadwayError as error:
+                log.warning("whether Redis has the deployment is not known: %s", error)
 
     def _keep_certificate(self) -> None:
         """Makes the local certificate anew before it expires; the processes take it up by themselves."""

@@ -5,6 +5,9 @@ from numpy.typing import NDArray
 
 from headway.core.errors import InvalidArgumentError
 
+MAX_INLINE_ROWS = 16
+"""An answer with more vectors is made in another thread."""
+
 
 def check_dimensions(dimensions: int | None, *, width: int) -> None:
     """InvalidArgumentError where embeddings of `width` have no first `dimensions`; None keeps them all."""

@@ -6,17 +6,21 @@ from collections.abc import AsyncGenerator, Callable, Iterable
 from contextlib import aclosing
 from typing import TypeAlias
 
-import orjson
 from starlette.types import Send
 
-from headway.core.errors import HeadwayError
+from headway.core.errors import HeadwayError, InvalidArgumentError
 from headway.gateway.disconnect import stopping
 from headway.gateway.job import Delta, Job, Usage
 from headway.gateway.openai.format import Format
+from headway.gateway.openai.pieces import dumps_in_pieces
+from headway.gateway.threads import Threads
 
 log = logging.getLogger(__name__)
 
 Header: TypeAlias = tuple[bytes, bytes]
+
+_MAX_INLINE_TOKENS = 1024
+_MAX_LOGPROBS = 1 << 22
 
 _EVENT_HEADERS = [
     (b"content-type", b"text/event-stream; charset=utf-8"),
@@ -94,16 +98,37 @@ async def send_document(
     deltas: AsyncGenerator[list[Delta], None],
     *,
     form: Format,
+    threads: Threads,
     headers: Iterable[Header] = (),
 ) -> None:
-    """Waits until everything is there. `headers` are those besides the ones of any document."""
-    usage = Usage(num_prompt_tokens=job.num_prompt_tokens)
+    """Waits until everything is there.
+
+    Args:
+        threads: where a large document is made: one request may ask for a million log probabilities.
+        headers: besides those of any document.
+    """
+    usage, num_logprobs = Usage(num_prompt_tokens=job.num_prompt_tokens), 0
     collected: list[Delta] = []
     async with aclosing(deltas):
         async for batch in deltas:
             usage.count(batch, n=job.options.n)
+            num_logprobs += sum([1 + len(entry.top) for delta in batch for entry in delta.logprobs])
+            _check_num_logprobs(num_logprobs)
             collected += batch
-    content = orjson.dumps(form.document(collected, usage))
+    tells_more = num_logprobs > 0 or job.options.num_prompt_logprobs is not None
+    is_long = tells_more or usage.num_completion_tokens > _MAX_INLINE_TOKENS
+    content = await threads.run(lambda: dumps_in_pieces(form.document(collected, usage)), is_long=is_long)
     own = [(b"content-type", b"application/json"), (b"content-length", str(len(content)).encode())]
     await send({"type": "http.response.start", "status": 200, "headers": [*own, *headers]})
     await send({"type": "http.response.body", "body": content})
+
+
+def _check_num_logprobs(num_logprobs: int) -> None:
+    """InvalidArgumentError where a document would have more than a gateway can hold for one request: how many they
+    become is not known before."""
+    if num_logprobs > _MAX_LOGPROBS:
+        raise InvalidArgumentError(
+            f"The answer has more than {_MAX_LOGPROBS} log probabilities, which is the limit of one document.",
+            hint="Ask for fewer of them, set n or max_tokens lower, or set stream to true.",
+            field="logprobs",
+        )

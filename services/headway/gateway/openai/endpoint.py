@@ -82,7 +82,8 @@ class GenerationHandler(RequestHandler[R]):
                 deltas = generator.generate(job, text_sink=None if request.parts.tells_tokens else events.writer)
             await send_events(send, events, deltas, form=form, headers=self.ignored.headers)
         else:
-            await send_document(send, job, generator.generate(job), form=form, headers=self.ignored.headers)
+            deltas, threads = generator.generate(job), self.service.threads
+            await send_document(send, job, deltas, form=form, threads=threads, headers=self.ignored.headers)
 
 
 async def prepare_completion(

@@ -6,16 +6,16 @@ from collections.abc import Awaitable, Callable
 from typing import Any, TypeAlias, TypeVar
 
 import numpy as np
-import orjson
 from numpy.typing import NDArray
 from starlette.types import Send
 
 from headway.core.errors import InvalidArgumentError
-from headway.gateway.infer.shorten import check_dimensions, shorten
+from headway.gateway.infer.shorten import MAX_INLINE_ROWS, check_dimensions, shorten
 from headway.gateway.infer.task import classifying, embedding, reranking
 from headway.gateway.job import Arrival
 from headway.gateway.openai.handler import RequestHandler
 from headway.gateway.openai.infer_schema import ClassifyRequest, EmbeddingRequest, RerankRequest
+from headway.gateway.openai.pieces import dumps_in_pieces
 from headway.gateway.openai.strict import ModelRequest
 from headway.gateway.service import GatewayService
 from headway.observe.logging import request_id_var
@@ -39,7 +39,8 @@ class InferHandler(RequestHandler[R]):
 
     async def reply(self, request: R, arrival: Arrival, send: Send) -> None:
         document = await self._infer(self.service, request, arrival)
-        content = orjson.dumps(document, option=orjson.OPT_SERIALIZE_NUMPY)
+        is_long = len(document.get("data") or document.get("results") or ()) > MAX_INLINE_ROWS
+        content = await self.service.threads.run(lambda: dumps_in_pieces(document), is_long=is_long)
         headers = [(b"content-type", b"application/json"), (b"content-length", str(len(content)).encode())]
         headers += self.ignored.headers
         await send({"type": "http.response.start", "status": 200, "headers": headers})

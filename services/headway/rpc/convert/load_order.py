@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from headway.core.load_order import DEFAULT_COLLECTIVE_TIMEOUT_S, LoadOrder, check_load_order
+from headway.core.load_order import DEFAULT_COLLECTIVE_TIMEOUT_S, DEFAULT_STEP_TIMEOUT_S, LoadOrder, check_load_order
 from headway.rpc.convert.document import from_pb, to_pb
 from headway.v1 import worker_pb2
 
@@ -20,6 +20,7 @@ def load_order_from_pb(request: worker_pb2.LoadModelRequest) -> LoadOrder:
         order,
         preemption=order.preemption or "auto",
         collective_timeout_s=order.collective_timeout_s or DEFAULT_COLLECTIVE_TIMEOUT_S,
+        step_timeout_s=order.step_timeout_s or DEFAULT_STEP_TIMEOUT_S,
     )
     check_load_order(order)
     return order
