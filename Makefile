@@ -151,7 +151,7 @@ go:
 $(HELM) $(KUBECONFORM) $(KWOK): | go
 	@echo "Building $(notdir $@) (Helm and kwok: three minutes each, once) ..."
 	@mkdir -p $@.new
-	@CGO_ENABLED=0 GOBIN=$@.new timeout 900 go install -ldflags "-s -w" $(GO_PACKAGE)@$(GO_VERSION_OF)
+	@CGO_ENABLED=0 GOBIN=$@.new timeout 1800 go install -ldflags "-s -w" $(GO_PACKAGE)@$(GO_VERSION_OF)
 	@mv $@.new/* $@ && rmdir $@.new
 $(HELM): GO_PACKAGE := helm.sh/helm/v3/cmd/helm
 $(KUBECONFORM): GO_PACKAGE := github.com/yannh/kubeconform/cmd/kubeconform
@@ -171,16 +171,20 @@ $(ETCD) $(KUBERNETES) $(COREDNS): | go
 
 # Images, built from their Dockerfiles without Docker, and without pulling: Debian's packages take the place of the base.
 IMAGES := $(abspath $(BUILD))/images
-PYTHON_BASE := $(PROGRAMS)/python3.11-bookworm.tar
+PYTHON_BASE := $(PROGRAMS)/python3.11-slim-bookworm.tar
 BUILD_IMAGE := HEADWAY_IMAGE_STORE=$(IMAGES)/store deploy/images/archive.sh
 
 $(PYTHON_BASE):
 	@echo "Unpacking Debian's Python into $(notdir $@) (minutes, once) ..."
 	@mkdir -p $(PROGRAMS)
-	@mmdebstrap --quiet --variant=minbase --include=python3,python3-pip,ca-certificates bookworm $@.new.tar && mv $@.new.tar $@
+	@mmdebstrap --quiet --variant=minbase --include=usr-is-merged,python3,python3-pip-whl,python3-distutils,ca-certificates \
+	  --hook-dir=/usr/share/mmdebstrap/hooks/merged-usr \
+	  $(foreach part,doc man info locale,--dpkgopt=path-exclude=/usr/share/$(part)/*) bookworm $@.new.tar && mv $@.new.tar $@
 
-$(IMAGES)/.base: $(PYTHON_BASE) deploy/images/base/Dockerfile deploy/images/archive.sh
-	@$(BUILD_IMAGE) localhost/python:3.11-bookworm deploy/images/base/Dockerfile $(PROGRAMS)
+SLIM := localhost/python:3.11-slim-bookworm
+BASE_SOURCES := deploy/images/base/Dockerfile deploy/images/archive.sh
+$(IMAGES)/.base: $(PYTHON_BASE) $(BASE_SOURCES)
+	@$(BUILD_IMAGE) $(SLIM) deploy/images/base/Dockerfile $(PROGRAMS) "" --build-arg FILES=$(notdir $<)
 	@touch $@
 
 $(IMAGES)/pause.tar: $(wildcard tests/cluster/programs/pause/*) deploy/images/archive.sh | go
@@ -193,7 +197,7 @@ VERSION = $(shell sed -n 's/^version = "\(.*\)"/\1/p' pyproject.toml)
 IMAGE_SOURCES = $(shell git ls-files services workers kernels proto deploy/images deploy/sbom.py pyproject.toml requirements.lock)
 $(IMAGES)/headway.tar: $(IMAGES)/.base $(IMAGE_SOURCES)
 	@echo "Building the image of deploy/images/headway.Dockerfile (minutes the first time) ..."
-	@$(BUILD_IMAGE) docker.io/library/headway:$(VERSION) deploy/images/headway.Dockerfile . $@ --build-arg PYTHON=localhost/python:3.11-bookworm
+	@$(BUILD_IMAGE) docker.io/library/headway:$(VERSION) deploy/images/headway.Dockerfile . $@ --build-arg PYTHON=$(SLIM)
 
 image: ## The slim image, built from its Dockerfile without Docker: build/images/headway.tar; as root
 	@type buildah mmdebstrap >/dev/null 2>&1 || { echo "make: images are built with buildah and mmdebstrap: make container-packages"; exit 1; }
@@ -213,7 +217,10 @@ $(BUILD)/cluster/.installed: requirements-cluster.lock | $(UV)
 
 CLUSTER_TESTS := HEADWAY_HELM=$(HELM) HEADWAY_KUBECONFORM=$(KUBECONFORM) \
   HEADWAY_SCHEMAS=$(abspath $(BUILD)/cluster/schemas) $(PY) -m pytest -q
-NODE_TESTS := HEADWAY_HELM=$(HELM) $(PY) -m tests.cluster.apart $(PY) -m pytest -q
+NODE_TESTS = HEADWAY_HELM=$(HELM) HEADWAY_ETCD=$(ETCD) HEADWAY_KUBERNETES=$(KUBERNETES) HEADWAY_COREDNS=$(COREDNS) \
+  HEADWAY_PAUSE_IMAGE=$(IMAGES)/pause.tar HEADWAY_IMAGE=$(IMAGES)/headway.tar \
+  $(PY) -m tests.cluster.apart $(PY) -m pytest -q -n 0 --durations=10
+NODE_PROGRAMS := $(HELM) $(ETCD) $(KUBERNETES) $(COREDNS) $(IMAGES)/pause.tar
 
 test-chart: install | $(BUILD)/prometheus/usr/bin/prometheus ## The Helm chart, rendered: golden files, Kubernetes' schemas, refused values, rules
 	@if $(MAKE) $(HELM) $(KUBECONFORM) $(BUILD)/cluster/.installed; \
@@ -230,10 +237,8 @@ test-cluster: test-chart ## The Helm chart: rendered, run as processes of this m
 test-node: install ## A real node of Kubernetes: containers from the image, in namespaces of their own; as root
 	@if ! { $(CAN_RUN_CONTAINERS); }; \
 	then echo "make: this machine runs no containers (it takes root, and make container-packages): a real node is NOT tested."; \
-	elif $(MAKE) $(HELM) $(ETCD) $(KUBERNETES) $(COREDNS) $(IMAGES)/pause.tar $(IMAGES)/headway.tar; \
-	then HEADWAY_ETCD=$(ETCD) HEADWAY_KUBERNETES=$(KUBERNETES) HEADWAY_COREDNS=$(COREDNS) \
-	  HEADWAY_PAUSE_IMAGE=$(IMAGES)/pause.tar HEADWAY_IMAGE=$(IMAGES)/headway.tar $(NODE_TESTS) -n 0 --durations=10 \
-	  $(addprefix tests/cluster/test_,node.py node_release.py node_disturbances.py node_uninstall.py); \
+	elif $(MAKE) $(NODE_PROGRAMS) $(IMAGES)/headway.tar; \
+	then $(NODE_TESTS) $(addprefix tests/cluster/test_,node.py node_release.py node_disturbances.py node_uninstall.py); \
 	else echo "make: programs are missing: a real node is NOT tested."; fi
 
 test-kernels: install cuda-if-possible ## The kernels' tests: on the CPU, and on a GPU where there is one

@@ -4,12 +4,13 @@ FROM ${PYTHON} AS build
 RUN pip install --no-cache-dir uv==0.9.7
 WORKDIR /src
 COPY pyproject.toml requirements.lock ./
-COPY deploy/sbom.py deploy/images/packages.py deploy/images/
+COPY deploy/sbom.py deploy/images/packages.py deploy/images/slim.py deploy/images/
 # What is only there for workers that compute, and for developers, is left out; what is left keeps its hashes.
 RUN uv venv --python "$(command -v python3)" /opt/headway \
  && uv venv --python "$(command -v python3)" /opt/build \
  && python3 deploy/images/packages.py --without torch > /tmp/services.lock \
  && uv pip install --no-cache --compile-bytecode --python /opt/headway/bin/python --no-deps --require-hashes --requirement /tmp/services.lock \
+ && python3 deploy/images/slim.py /opt/headway \
  && python3 deploy/images/sbom.py /tmp/services.lock > /opt/headway/sbom.json \
  && python3 deploy/images/packages.py --build > /tmp/build.lock \
  && uv pip install --no-cache --python /opt/build/bin/python --no-deps --require-hashes --requirement /tmp/build.lock

@@ -1,6 +1,8 @@
 """What goes into the images."""
 
+import ctypes
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -9,6 +11,7 @@ import pytest
 import yaml
 
 from deploy.images.packages import closure, own_dependencies, read_lock
+from deploy.images.slim import slim
 
 ROOT = Path(__file__).resolve().parents[2]
 DOCKERFILES = sorted((ROOT / "deploy" / "images").glob("*.Dockerfile"))
@@ -75,3 +78,21 @@ def test_what_images_copy_is_there(path: Path) -> None:
     copied = re.findall(r"^COPY (?!--from)(.+) \S+$", path.read_text(), flags=re.MULTILINE)
     assert copied
     assert [name for line in copied for name in line.split() if not (ROOT / name).exists()] == []
+
+
+def test_what_no_program_reads_of_packages_is_removed_and_their_libraries_load(tmp_path: Path) -> None:
+    site = Path(sys.executable).parents[1] / f"lib/python3.{sys.version_info.minor}/site-packages"
+    [library] = (site / "uvloop").glob("loop.*.so")
+    before = Path(shutil.copy(library, tmp_path)).stat().st_size
+    kept, *removed = [
+        tmp_path / name for name in ("jinja2/tests.py", "pandas/tests/a.py", "pulp/solverdir/cbc/osx/i64/cbc")
+    ]
+    for path in (kept, *removed):
+        path.parent.mkdir(parents=True)
+        path.touch()
+    slim(tmp_path)
+    assert kept.exists()
+    assert not [path for path in removed if path.exists()]
+    stripped = tmp_path / library.name
+    assert stripped.stat().st_size < before
+    assert ctypes.CDLL(str(stripped)).PyInit_loop
