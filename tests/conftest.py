@@ -8,7 +8,9 @@ from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
 
+import headway.rpc  # noqa: F401 - gRPC's settings, before gRPC
 from headway.store.embedded import EmbeddedRedis
 from headway.store.redis import Database
 
@@ -17,6 +19,8 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.pop("SSL_CERT_FILE", None)
 os.environ["SSL_CERT_DIR"] = str(Path(__file__).parent)
 signal.signal(signal.SIGINT, signal.default_int_handler)  # a script's background jobs ignore it, and so would children
+settings.register_profile("suite", derandomize=True, deadline=None)  # every run draws the same examples
+settings.load_profile("suite")
 gc.disable()  # while ten thousand tests are collected, all of which stay
 
 

@@ -9,7 +9,7 @@ from benchmarks.tessel.row import Row, certified, timed
 from benchmarks.tessel.table2 import SHAPES
 from headway.core.errors import FailedPreconditionError
 from headway.core.pipeline_shapes import ShapeOptions, named_placement
-from headway.core.schedule import Placement
+from headway.core.schedule import TaskPlacement
 from headway.planner.schedule.completion import complete
 from headway.planner.schedule.kernels import Limits, search_kernel
 from headway.planner.schedule.problem import make_problem
@@ -96,7 +96,7 @@ def figure_11_and_12() -> Iterator[Row]:
     save(figure, "tessel-bubbles")
 
 
-def _bubble(placement: Placement, limits: Limits) -> float | None:
+def _bubble(placement: TaskPlacement, limits: Limits) -> float | None:
     try:
         problem = make_problem(placement)
         return 1 - problem.lower_bound / search_kernel(problem, limits).kernel.period

@@ -7,7 +7,7 @@ from statistics import mean
 
 from benchmarks.tessel.row import Row, certified, timed
 from headway.core.errors import FailedPreconditionError
-from headway.core.schedule import Dependency, Placement, Task, TaskKind
+from headway.core.schedule import Dependency, Task, TaskKind, TaskPlacement
 from headway.planner.schedule.kernels import Limits
 from headway.planner.schedule.search import published, search_schedule
 
@@ -60,7 +60,7 @@ def _ratios(seeds: Iterable[int]) -> list[float | None]:
     return found
 
 
-def random_placement(seed: int) -> Placement:
+def random_placement(seed: int) -> TaskPlacement:
     """Stages there and back, more of them than devices at times, some on all devices; times differ by half, and memory
     is bound to a few micro-batches."""
     rng = random.Random(seed)
@@ -86,7 +86,7 @@ def random_placement(seed: int) -> Placement:
     ]
     tasks = (*forwards, *backwards)
     most = len(order) // num_devices * rng.randint(2, num_devices + 2)
-    return Placement(
+    return TaskPlacement(
         name=f"random {seed}",
         num_devices=num_devices,
         tasks=tasks,

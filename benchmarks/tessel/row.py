@@ -5,7 +5,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TypeVar
 
-from headway.core.schedule import Placement
+from headway.core.schedule import TaskPlacement
 from headway.planner.certify.schedule import find_repetend_violations, find_schedule_violations
 from headway.planner.certify.schedule_programs import find_program_violations
 from headway.planner.schedule.communication import device_programs
@@ -39,7 +39,7 @@ def timed(run: Callable[[], T]) -> tuple[T, float]:
 
 
 def certified(
-    placement: Placement, num_micro_batches: int, limits: Limits | None = None, *, method: str = "tessel"
+    placement: TaskPlacement, num_micro_batches: int, limits: Limits | None = None, *, method: str = "tessel"
 ) -> Searched:
     """Searches and certifies; a violation is a fault of Headway."""
     found = search_schedule(placement, num_micro_batches, limits or Limits(), method=method)

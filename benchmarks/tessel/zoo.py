@@ -17,7 +17,7 @@ from headway.core.errors import HeadwayError
 from headway.core.graph import Graph
 from headway.core.plan.training import TrainingStage
 from headway.core.precision import Precision
-from headway.core.schedule import Dependency, Placement, Task, TaskKind
+from headway.core.schedule import Dependency, Task, TaskKind, TaskPlacement
 from headway.core.training_cluster import NodeGroup, TrainingCluster
 from headway.planner.inter.layers import make_layers
 from headway.planner.inter.stage_table import Variant
@@ -246,7 +246,7 @@ def _fits(pricing: Pricing, stages: Sequence[TrainingStage]) -> bool:
     return sum(map(pricing.held_bytes, stages)) - pricing.twice_bytes(stages) + workspace <= pricing.nodes.memory_bytes
 
 
-def placed(pricing: Pricing, parts: Sequence[Part], stages: Sequence[TrainingStage], *, name: str) -> Placement:
+def placed(pricing: Pricing, parts: Sequence[Part], stages: Sequence[TrainingStage], *, name: str) -> TaskPlacement:
     """The parts as tasks, in seconds and bytes."""
     forwards = [
         Task(name=f"F{i}", devices=part.columns, time=stage.forward_s, memory=_kept(pricing, stage))
@@ -261,7 +261,7 @@ def placed(pricing: Pricing, parts: Sequence[Part], stages: Sequence[TrainingSta
         static_bytes = sum(map(pricing.static_bytes, own)) - pricing.twice_bytes(own)
         capacities.append(float(pricing.nodes.memory_bytes - static_bytes - workspace))
     if not pricing.is_training:
-        return Placement(name=name, num_devices=_COLUMNS, tasks=tuple(forwards), dependencies=tuple(needs))
+        return TaskPlacement(name=name, num_devices=_COLUMNS, tasks=tuple(forwards), dependencies=tuple(needs))
     count = len(parts)
     backwards = [
         Task(
@@ -279,7 +279,7 @@ def placed(pricing: Pricing, parts: Sequence[Part], stages: Sequence[TrainingSta
         for j in part.needs
     ]
     needs.append(Dependency(before=count - 1, after=count))
-    return Placement(
+    return TaskPlacement(
         name=name,
         num_devices=_COLUMNS,
         tasks=(*forwards, *backwards),

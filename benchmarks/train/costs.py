@@ -16,7 +16,7 @@ from benchmarks.train.gpt import Captured, Size, capture
 from headway.core.execution.certifier import certify
 from headway.core.execution.compiler import compile_execution
 from headway.core.execution.execution import ActionKind, Execution
-from headway.core.execution.orders import Turn
+from headway.core.execution.orders import StageTask
 from headway.core.training_job import CheckpointSettings
 from headway.train.batch import make_batch
 from headway.train.data import SyntheticData
@@ -108,7 +108,7 @@ def _iteration(step: Captured, *, splits: bool) -> Callable[[], object]:
     stages = step.stages((step.size.num_layers // 2,), _MICRO_BATCH, recomputes=False, ranks=(0, 0))
     kinds = (ActionKind.INPUT, ActionKind.WEIGHT) if splits else (ActionKind.BACKWARD,)
     passes = [(0, ActionKind.FORWARD), (1, ActionKind.FORWARD), *((stage, kind) for stage in (1, 0) for kind in kinds)]
-    order = tuple(Turn(stage, kind, m) for m in range(_BATCH // _MICRO_BATCH) for stage, kind in passes)
+    order = tuple(StageTask(stage, kind, m) for m in range(_BATCH // _MICRO_BATCH) for stage, kind in passes)
     programs = {_MICRO_BATCH: step.programs[_MICRO_BATCH]}
     execution = compile_execution(programs, stages, [order], batch=_BATCH, splits=splits, optimizer="sgd")
     assert certify(execution).faults == ()

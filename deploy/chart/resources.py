@@ -4,8 +4,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from deploy.chart.kubernetes import DEFINITIONS
+from deploy.chart.model import MODEL
+from deploy.chart.pool import POOL
 from deploy.chart.shape import Schema, choice, fields, flag, listing, number, text, whole
-from deploy.chart.values import MODEL, POOL
 
 GROUP = "serving.headway.dev"
 VERSION = "v1alpha1"

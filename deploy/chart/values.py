@@ -3,138 +3,10 @@
 from typing import Any
 
 from deploy.chart.kubernetes import DEFINITIONS
+from deploy.chart.model import MODEL
+from deploy.chart.pod import image, placing
+from deploy.chart.pool import POOL
 from deploy.chart.shape import Schema, choice, fields, flag, listing, named, number, reference, text, whole
-from headway.core.answer_parser import ReasoningParser, ToolParser
-from headway.core.engine_kind import EngineKind
-
-_NAME = r"^[a-z]([-a-z0-9]*[a-z0-9])?$"
-
-
-def _placing() -> dict[str, Schema]:
-    return {
-        "resources": reference("resources", "What its container asks for and may use."),
-        "nodeSelector": named("Labels of the nodes that it may run on.", text("A value.")),
-        "tolerations": listing("Taints that it puts up with.", reference("toleration", "A taint.")),
-        "affinity": reference("affinity", "Where the scheduler puts it."),
-    }
-
-
-def _image(what: str) -> Schema:
-    return fields(
-        f"The image of {what}.",
-        "repository",
-        of={
-            "repository": text("Registry and name.", least=1),
-            "tag": text("Its tag; the chart's appVersion where it is empty."),
-            "digest": text("Its digest, which counts more than a tag.", pattern="^(sha256:[0-9a-f]{64})?$"),
-        },
-    )
-
-
-MODEL = fields(
-    "A model to serve.",
-    "name",
-    "path",
-    of={
-        "name": text("The name that clients ask for.", least=1),
-        "path": text("The checkpoint's directory in the pods, below modelStorage.mountPath.", pattern="^/"),
-        "dtype": choice(
-            "What it runs in; the checkpoint's own where it is left out.", "float32", "bfloat16", "float16"
-        ),
-        "quantization": choice("What its matrices are rounded to when they are loaded.", "int8"),
-        "maxModelLen": whole("Its longest sequence in tokens.", least=1),
-        "backend": choice(
-            "What runs an encoder's layers; eager where it is left out.", "fastest", "eager", "onnxruntime", "openvino"
-        ),
-        "generationConfig": text("A directory with the generation_config.json that counts, or none to do without."),
-        "slo": fields(
-            "The objectives of its requests; a request may set its own.",
-            of={
-                "ttftMs": number("Milliseconds to the first token.", above=0),
-                "tpotMs": number("Milliseconds for each token after it.", above=0),
-                "e2eMs": number("Milliseconds to the end of the answer.", above=0),
-            },
-        ),
-        "engine": choice("What computes it; Headway's own engine where it is left out.", *map(str, EngineKind)),
-        "engineArgs": text("Flags for vllm as they are; not those that Headway decides."),
-        "toolParser": choice(
-            "How its tool calls are read; as its chat template shows where left out.", *map(str, ToolParser)
-        ),
-        "reasoningParser": choice(
-            "How its reasoning is read; as its chat template shows where left out.", *map(str, ReasoningParser)
-        ),
-        "replicas": fields(
-            "How many groups of workers serve it; as many as there are where nothing is said.",
-            of={
-                "min": whole("At least; one where it is left out. With 0 it is unloaded while nobody asks for it."),
-                "max": whole("At most.", least=1),
-                "idleSeconds": number("With min: 0, for how long nobody has asked for it then; 900.", above=0),
-            },
-        ),
-        "parallelism": fields(
-            "How the workers of each of its groups share it; the planner's choice where it is left out. Models that "
-            "differ in it share no worker.",
-            of={
-                "tp": whole("Workers that share each layer; one where it is left out.", least=1),
-                "pp": whole("Stages of layers, one behind the other; one where it is left out.", least=1),
-                "cp": whole("Workers that share the KV cache of each sequence; one where it is left out.", least=1),
-            },
-        ),
-        "pools": listing("Pools whose workers may serve it; all where it is left out.", text("A pool.", pattern=_NAME)),
-        "roles": fields(
-            "Has its prompts computed by other workers than those that go on with them.",
-            "prefill",
-            "decode",
-            of={
-                "prefill": whole("Workers that compute prompts.", least=1),
-                "decode": whole("Workers that go on with what those began.", least=1),
-            },
-        ),
-    },
-)
-
-POOL = fields(
-    "A pool of cells that are alike. A cell is a pod with a worker for each of its GPUs.",
-    "name",
-    "cells",
-    of={
-        "name": text("The pool's name.", pattern=_NAME),
-        "cells": whole("Pods of the pool."),
-        "gpusPerCell": whole("GPUs of each pod, and so its workers; 0 for workers on the CPU.", most=64),
-        "workersPerCell": whole("Workers of each pod where it has no GPUs.", least=1, most=64),
-        "gpuResource": text("The resource that stands for a GPU.", least=1),
-        "resourceClaims": listing(
-            "Claims of dynamic resource allocation for each pod, instead of gpuResource.",
-            fields(
-                "A claim.",
-                "name",
-                "resourceClaimTemplateName",
-                of={
-                    "name": text("Its name in the pod.", pattern=_NAME),
-                    "resourceClaimTemplateName": text("The template that the claim is made of."),
-                },
-            ),
-        ),
-        "emulate": text("A device of the catalogue whose time workers take, computing nothing: V100-16."),
-        "engine": choice("What its workers compute with; Headway's own where it is left out.", *map(str, EngineKind)),
-        "engineUrl": text("The vLLM server that its one cell stands in for, with vllm-server.", pattern="^https?://"),
-        "engineModel": text("The name of the model that the server serves.", least=1),
-        "engineEvents": text(
-            "Where it publishes the events of its cache, tcp://HOST:PORT.", pattern="^tcp://.+:[0-9]+$"
-        ),
-        "engineKeySecret": text("A Secret whose key api-key has the server's API key.", least=1),
-        "image": _image("its pods, where it is not image.worker: one that has vllm"),
-        "threadsPerWorker": whole("Compute threads of each worker on the CPU; 0 shares the cores."),
-        "memoryBytesPerWorker": whole(
-            "What each worker may use; 0 takes all of its GPU, or a share of the pod's memory."
-        ),
-        "sharedMemory": text("Size of /dev/shm, through which the ranks of a group talk."),
-        "drainSeconds": whole("How long running requests may take to move to other cells or end, before the pod ends."),
-        "runtimeClassName": text("The runtime of its pods, such as nvidia."),
-        "priorityClassName": text("The priority of its pods."),
-        **_placing(),
-    },
-)
 
 _LIMITS = fields(
     "Limits of every engine; what is left out is the planner's choice.",
@@ -229,7 +101,7 @@ _GATEWAY = fields(
                 "hostnames": listing("Its host names.", text("A name.")),
             },
         ),
-        **_placing(),
+        **placing(),
     },
 )
 
@@ -248,7 +120,7 @@ _REDIS = fields(
                         "keep": flag("Whether `helm uninstall` leaves it."),
                     },
                 ),
-                **_placing(),
+                **placing(),
             },
         ),
         "external": fields(
@@ -298,7 +170,7 @@ _MONITORING = fields(
 
 
 def _service(description: str, **more: Schema) -> Schema:
-    return fields(description, of={**more, **_placing()})
+    return fields(description, of={**more, **placing()})
 
 
 VALUES: dict[str, Schema] = {
@@ -337,8 +209,8 @@ VALUES: dict[str, Schema] = {
     "image": fields(
         "Where the programs come from.",
         of={
-            "services": _image("all but workers with torch"),
-            "worker": _image("workers that compute"),
+            "services": image("all but workers with torch"),
+            "worker": image("workers that compute"),
             "pullPolicy": choice("When images are pulled.", "Always", "IfNotPresent", "Never"),
             "pullSecrets": listing("Secrets to pull them with.", text("A Secret's name.")),
         },

@@ -11,9 +11,9 @@ from headway.cli.plan_view import plan_view
 from headway.cli.status_view import status_view
 from headway.client.status import ClusterStatus, ControllerStatus, FleetStatus, GroupStatus, WorkerStatus
 from headway.core.latency import LatencyModel
-from headway.core.model import ModelFamily, ModelSpec
 from headway.core.parallel_config import ParallelConfig
 from headway.core.plan.serving import Assignment, ModelDeployment, Prediction, RankShare, ServingPlan
+from tests.specs import llama_spec
 
 MIB = 1 << 20
 LATENCY = LatencyModel(
@@ -115,21 +115,7 @@ def test_status_tells_the_layout_and_what_each_rank_has(
 
 
 def with_model(plan: ServingPlan) -> ServingPlan:
-    spec = ModelSpec(
-        family=ModelFamily.LLAMA,
-        architecture="LlamaForCausalLM",
-        vocab_size=64,
-        hidden_size=16,
-        num_layers=5,
-        num_heads=4,
-        num_kv_heads=4,
-        head_dim=4,
-        intermediate_size=32,
-        max_position=1024,
-        dtype="float32",
-        activation="silu",
-        norm_eps=1e-5,
-    )
+    spec = llama_spec(hidden_size=16, num_layers=5, num_kv_heads=4, head_dim=4, intermediate_size=32)
     return replace(plan, models=(ModelDeployment(name="tiny", directory="/models/tiny", spec=spec),))
 
 

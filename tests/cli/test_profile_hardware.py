@@ -45,15 +45,6 @@ def test_faults_end_with_a_hint(headway: Run) -> None:
         assert "Traceback" not in result.stderr
 
 
-def test_a_model_is_estimated_on_hardware_of_the_catalogue(headway: Run) -> None:
-    result = headway("profile", "model", "zoo:gpt3-1b-small", "--capture-only", "--hardware", "h100-sxm", "--json")
-    assert result.returncode == 0, result.stderr
-    document = json.loads(result.stdout)
-    assert document["hardware"] == "H100"
-    assert document["provenance"] == "estimated"
-    assert document["seconds"] > 0
-
-
 async def test_a_worker_that_was_there_is_waited_for_and_one_that_never_was_is_not(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

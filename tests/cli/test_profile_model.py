@@ -7,10 +7,9 @@ from headway.profiler.zoo.registry import find
 from tests.cli.conftest import Run
 
 
-def test_totals_and_operators_as_json(headway: Run) -> None:
-    result = headway(
-        "profile", "model", "zoo:gpt3-1b-small", "--capture-only", "--train", "--json", "--operators", "--batch", "2"
-    )
+def test_totals_operators_and_times_on_hardware_of_the_catalogue_as_json(headway: Run) -> None:
+    options = ("--train", "--json", "--operators", "--batch", "2", "--hardware", "h100-sxm")
+    result = headway("profile", "model", "zoo:gpt3-1b-small", "--capture-only", *options)
     assert result.returncode == 0, result.stderr
     document = json.loads(result.stdout)
     module = make_network(find("gpt3-1b-small"))
@@ -22,6 +21,9 @@ def test_totals_and_operators_as_json(headway: Run) -> None:
     listed = document["operator_list"]
     assert len(listed) == document["operators"]
     assert sum(operator["flops"] for operator in listed) == document["flops"] > 2 * document["forward_flops"]
+    assert document["hardware"] == "H100"
+    assert document["provenance"] == "estimated"
+    assert document["seconds"] > 0
     tensors = {tensor["name"] for tensor in document["tensors"]}
     assert all({*operator["inputs"], *operator["outputs"]} <= tensors for operator in listed)
 

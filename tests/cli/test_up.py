@@ -12,11 +12,11 @@ from headway.cli.process import identify
 from headway.cli.worker_count import count_workers
 from headway.client.stack import ProcessId, Stack, write_stack
 from headway.core.errors import InvalidArgumentError
-from headway.core.model import ModelFamily, ModelSpec
 from headway.core.plan.serving import EngineLimits, ModelDeployment
 from tests.cli.conftest import Run
 from tests.command import run_headway
 from tests.integration.emulation import write_model
+from tests.specs import llama_spec
 
 
 def test_a_missing_model_is_named(headway: Run, tmp_path: Path) -> None:
@@ -157,20 +157,8 @@ def test_a_state_directory_that_cannot_be_made_is_refused(headway: Run, checkpoi
 
 
 def make_deployment(name: str, *, num_layers: int = 2) -> ModelDeployment:
-    spec = ModelSpec(
-        family=ModelFamily.LLAMA,
-        architecture="LlamaForCausalLM",
-        vocab_size=64,
-        hidden_size=16,
-        num_layers=num_layers,
-        num_heads=4,
-        num_kv_heads=4,
-        head_dim=4,
-        intermediate_size=32,
-        max_position=64,
-        dtype="float32",
-        activation="silu",
-        norm_eps=1e-5,
+    spec = llama_spec(
+        hidden_size=16, num_layers=num_layers, num_kv_heads=4, head_dim=4, intermediate_size=32, max_position=64
     )
     return ModelDeployment(name=name, directory=f"/models/{name}", spec=spec)
 

@@ -17,7 +17,6 @@ from headway.core.cluster import Hardware, PlanWorker
 from headway.core.deployment import Deployment, WorkerOptions
 from headway.core.hardware.profile import LinkProfile
 from headway.core.latency import LatencyModel
-from headway.core.model import ModelFamily, ModelSpec
 from headway.core.parallel_config import ParallelConfig
 from headway.core.plan.serving import Assignment, ModelDeployment, Prediction, RankShare, ServingPlan
 from headway.core.profile import Profile
@@ -36,6 +35,7 @@ from headway.store.schema import HARDWARE_LINKS, PROCESS, PROFILE, STAGE_PROFILE
 from headway.v1 import planner_pb2_grpc, worker_pb2_grpc
 from tests.controller.scripted import ScriptedWorker
 from tests.controller.stack import OWN_MEMBER, Control, Serve, Stack
+from tests.specs import llama_spec
 
 SCRIPT = Path(__file__).parent / "scripted.py"
 
@@ -48,21 +48,7 @@ _PREDICTION = Prediction(ttft_s=0.1, tpot_s=0.01, tpot_loaded_s=0.02, output_tok
 @pytest.fixture(scope="session")
 def make_model() -> Callable[..., ModelDeployment]:
     def make(name: str, **changes: Any) -> ModelDeployment:
-        spec = ModelSpec(
-            family=ModelFamily.LLAMA,
-            architecture="LlamaForCausalLM",
-            vocab_size=1000,
-            hidden_size=64,
-            num_layers=2,
-            num_heads=4,
-            num_kv_heads=2,
-            head_dim=16,
-            intermediate_size=128,
-            max_position=1024,
-            dtype="float32",
-            activation="silu",
-            norm_eps=1e-5,
-        )
+        spec = llama_spec(vocab_size=1000)
         return ModelDeployment(**({"name": name, "directory": f"/models/{name}", "spec": spec} | changes))
 
     return make

@@ -13,10 +13,9 @@ from headway.core.errors import InvalidArgumentError
 from headway.core.model import ExpertsSpec, ModelFamily, ModelSpec
 from headway.core.parallel_config import ParallelConfig, split
 from headway.core.shard import check_parallel, nearest_parallel, shard_of, shard_weight_bytes, whole
+from tests.specs import llama_spec
 
-SPEC = ModelSpec(
-    family=ModelFamily.LLAMA,
-    architecture="LlamaForCausalLM",
+SPEC = llama_spec(
     vocab_size=97,
     hidden_size=24,
     num_layers=5,
@@ -25,9 +24,6 @@ SPEC = ModelSpec(
     head_dim=2,
     intermediate_size=31,
     max_position=64,
-    dtype="float32",
-    activation="silu",
-    norm_eps=1e-5,
 )
 EXPERTS = ExpertsSpec(
     num_experts=6,

@@ -2,7 +2,7 @@
 
 Token k of the output is token (k + shift) of the prompt, from the front again at its end; shift is 0 when sampling is
 greedy and the seed otherwise. A token's log probability is -0.5, and of a sample less by a tenth of its seed. The
-hypothesis of rank r is the output of shift r, as long as it may be. Run as a program it prints its port, and may be
+hypothesis of rank r is the output of shift r, as long as it may be. Run as a program, on a port, it may be
 killed; it dies when it comes to say `DEADLY_ID`.
 """
 
@@ -208,19 +208,19 @@ def failure(request_id: str, error: HeadwayError) -> worker_pb2.SequenceOutput:
     )
 
 
-async def start(worker: ScriptedWorker) -> tuple[grpc.aio.Server, int]:
+async def start(worker: ScriptedWorker, port: int = 0) -> tuple[grpc.aio.Server, int]:
+    """A server on a port, any for 0, and which it is."""
     server = grpc.aio.server(interceptors=[CallInterceptor()], options=SERVER_OPTIONS)
     worker_pb2_grpc.add_WorkerServiceServicer_to_server(worker, server)
-    port = server.add_insecure_port("127.0.0.1:0")
+    port = server.add_insecure_port(f"127.0.0.1:{port}")
     await server.start()
     return server, port
 
 
-async def _main(step_s: float) -> None:
-    server, port = await start(ScriptedWorker(step_s=step_s))
-    print(port, flush=True)
+async def _main(port: int, step_s: float) -> None:
+    server, _ = await start(ScriptedWorker(step_s=step_s), port)
     await server.wait_for_termination()
 
 
 if __name__ == "__main__":
-    asyncio.run(_main(float(sys.argv[1])))
+    asyncio.run(_main(int(sys.argv[1]), float(sys.argv[2])))

@@ -109,8 +109,7 @@ def test_a_stopping_gateway_ends_its_streams_and_its_leases(shared_world: World,
             next(lines)
             gateway.process.terminate()
             assert "The gateway is stopping" in [line for line in lines if line][-1]
-        gateway.process.wait(10)
-        assert gateway.process.returncode == 0
+        assert gateway.process.wait(10) == 0
     wait_for(lambda: len(world.worker.cancelled) == 1)
 
 

@@ -4,7 +4,6 @@ import asyncio
 import threading
 import time
 from contextlib import ExitStack
-from subprocess import Popen
 from types import SimpleNamespace
 
 import httpx
@@ -27,6 +26,7 @@ from headway.rpc.peers import Peers
 from headway.store.membership import Membership
 from headway.store.quarantine import QuarantineStore
 from headway.store.redis import Database
+from tests.forked import ForkedProcess
 from tests.gateway.scripted_worker import DEADLY_ID
 from tests.gateway.test_resumption import kill, worker_process
 from tests.gateway.world import MODEL, Gateway, World, wait_for
@@ -40,7 +40,7 @@ def deadly(position: int) -> dict[str, object]:
     return {"model": MODEL, "prompt": prompt, "max_tokens": 20, "temperature": 0.0, "seed": 1}
 
 
-def start_workers(stack: ExitStack, world: World, num: int) -> list[Popen[str]]:
+def start_workers(stack: ExitStack, world: World, num: int) -> list[ForkedProcess]:
     """In the order in which the router takes them; the last one is the world's own."""
     found = [stack.enter_context(worker_process()) for _ in range(num)]
     endpoints = {f"worker-{9 - index}": endpoint for index, (_, endpoint) in enumerate(found)}

@@ -1,43 +1,49 @@
 """A worker that dies in mid-stream: the stream goes on elsewhere, and no token is lost or comes twice."""
 
-import os
-import signal
-import subprocess
-import sys
+import socket
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import httpx
 import openai
 import pytest
 
 from headway.core.errors import NotFoundError, UnavailableError
-from tests.gateway import scripted_worker
+from tests.forked import ForkedProcess
 from tests.gateway.test_errors import check_error
-from tests.gateway.world import MODEL, Gateway, World, wait_for
+from tests.gateway.world import MODEL, Gateway, World, free_port, wait_for
 
 PROMPT = "The quick brown fox jumps. "
 
 
 @contextmanager
-def worker_process(*, step_s: float = 0.01) -> Iterator[tuple[subprocess.Popen[str], str]]:
+def worker_process(*, step_s: float = 0.01) -> Iterator[tuple[ForkedProcess, str]]:
     """A worker that can be killed, and its endpoint."""
-    command = [sys.executable, str(Path(scripted_worker.__file__)), str(step_s)]
-    environment = os.environ | {"PYTHONPATH": str(Path(__file__).parents[2])}
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment)
-    try:
-        assert process.stdout is not None
-        yield process, f"127.0.0.1:{process.stdout.readline().strip()}"
-    finally:
-        process.kill()
-        process.wait()
+    port = free_port()
+    with TemporaryDirectory() as directory:
+        log = Path(directory) / "worker.log"
+        arguments = (str(port), str(step_s))
+        process = ForkedProcess(
+            "tests.gateway.scripted_worker", arguments, imports="tests.gateway.scripted_worker", log=log
+        )
+        try:
+            wait_for(lambda: _listens(port), log=log)
+            yield process, f"127.0.0.1:{port}"
+        finally:
+            kill(process)
 
 
-def kill(process: subprocess.Popen[str]) -> None:
-    process.send_signal(signal.SIGKILL)
-    process.wait()
+def kill(process: ForkedProcess) -> None:
+    process.kill()
+    process.wait(20)
+
+
+def _listens(port: int) -> bool:
+    with socket.socket() as caller:
+        return caller.connect_ex(("127.0.0.1", port)) == 0
 
 
 def test_streams_of_a_killed_worker_go_on_at_another(client: openai.OpenAI, world: World) -> None:

@@ -4,8 +4,6 @@ import asyncio
 import json
 import os
 import socket
-import subprocess
-import sys
 import threading
 import time
 from collections.abc import Awaitable, Callable, Iterator
@@ -19,17 +17,18 @@ import httpx
 from tokenizers import Tokenizer
 
 from headway.core.latency import LatencyModel
-from headway.core.model import ModelFamily, ModelSpec
 from headway.core.plan.serving import Assignment, ModelDeployment, Prediction, ServingPlan
 from headway.core.slo import Slo
 from headway.store.membership import Member, Membership
 from headway.store.plans import PlanStore
 from headway.store.redis import Database
+from tests.forked import ForkedProcess
 from tests.gateway import collector, scripted_router, scripted_worker
 from tests.gateway.collector import Collector
 from tests.gateway.scripted_router import ScriptedRouter
 from tests.gateway.scripted_worker import VOCAB_SIZE, ScriptedWorker
 from tests.gateway.vocabularies import BOS, EOS, byte_level, sentencepiece
+from tests.specs import llama_spec
 
 R = TypeVar("R")
 
@@ -50,7 +49,7 @@ CHAT_TEMPLATE = (
 class Gateway:
     """A gateway process."""
 
-    process: subprocess.Popen[bytes]
+    process: ForkedProcess
     url: str
     grpc_endpoint: str
     log: Path
@@ -120,10 +119,11 @@ class World:
         """A gateway process that is ready."""
         http_port, grpc_port = free_port(), free_port()
         log = self.directory / f"gateway-{http_port}.log"
-        command = [sys.executable, "-m", "headway.gateway", "--redis-url", self.redis_url]
-        command += ["--namespace", self.namespace, "--http-port", str(http_port), "--port", str(grpc_port), *flags]
-        with log.open("wb") as file:
-            process = subprocess.Popen(command, stdout=file, stderr=file, env=os.environ | {"OMP_NUM_THREADS": "1"})
+        arguments = ("--redis-url", self.redis_url, "--namespace", self.namespace)
+        ports = ("--http-port", str(http_port), "--port", str(grpc_port))
+        process = ForkedProcess(
+            "headway.gateway", (*arguments, *ports, *flags), imports="headway.gateway.__main__", log=log
+        )
         gateway = Gateway(process, f"http://127.0.0.1:{http_port}", f"127.0.0.1:{grpc_port}", log)
         try:
             wait_for(lambda: process.poll() is not None or is_ready(gateway), timeout_s=60, log=log)
@@ -193,20 +193,14 @@ def member(kind: str, member_id: str, endpoint: str, *, model: str = "") -> Memb
 
 def make_plan(directory: Path, *, plan_id: str = "plan-1") -> ServingPlan:
     """MODEL has a byte-level tokenizer and a chat template; PLAIN_MODEL a SentencePiece-like one and no template."""
-    spec = ModelSpec(
-        family=ModelFamily.LLAMA,
-        architecture="LlamaForCausalLM",
+    spec = llama_spec(
         vocab_size=VOCAB_SIZE,
         hidden_size=16,
         num_layers=1,
         num_heads=2,
-        num_kv_heads=2,
         head_dim=8,
         intermediate_size=32,
         max_position=MAX_MODEL_LEN,
-        dtype="float32",
-        activation="silu",
-        norm_eps=1e-5,
         eos_token_ids=(1,),
     )
     models = (

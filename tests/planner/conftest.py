@@ -11,6 +11,7 @@ from headway.core.model import ExpertsSpec, ModelFamily, ModelSpec, RopeSpec
 from headway.core.plan.serving import EngineLimits, ModelDeployment, ServingPlan
 from headway.core.profile import Profile
 from headway.planner.serving.choice import choose_plan
+from tests.specs import llama_spec
 
 GIB = 1024**3
 
@@ -18,8 +19,6 @@ GIB = 1024**3
 def _spec(**changes: Any) -> ModelSpec:
     """A Llama of about 50 million parameters."""
     usual: dict[str, Any] = {
-        "family": ModelFamily.LLAMA,
-        "architecture": "LlamaForCausalLM",
         "vocab_size": 32_000,
         "hidden_size": 512,
         "num_layers": 8,
@@ -28,12 +27,9 @@ def _spec(**changes: Any) -> ModelSpec:
         "head_dim": 64,
         "intermediate_size": 1408,
         "max_position": 2048,
-        "dtype": "float32",
-        "activation": "silu",
-        "norm_eps": 1e-5,
         "rope": RopeSpec(theta=1e4, rotary_dim=64),
     }
-    return ModelSpec(**(usual | changes))
+    return llama_spec(**(usual | changes))
 
 
 def _model(name: str = "llama", *, max_model_len: int | None = None, **changes: Any) -> ModelDeployment:

@@ -13,7 +13,7 @@ from headway.core.catalogue import built_in_catalogue
 from headway.core.cluster import Hardware
 from headway.core.errors import FailedPreconditionError
 from headway.core.latency import LatencyModel
-from headway.core.model import ModelFamily, ModelSpec, RopeSpec
+from headway.core.model import ModelSpec, RopeSpec
 from headway.core.parallel_config import SINGLE
 from headway.core.profile import Profile
 from headway.profiler.captures import Captures
@@ -36,6 +36,7 @@ from headway.store.membership import Member, Membership
 from headway.store.redis import Database
 from headway.store.schema import PROFILE
 from headway.v1 import common_pb2, profiler_pb2_grpc, worker_pb2, worker_pb2_grpc
+from tests.specs import llama_spec
 
 LAW = LatencyModel(
     base_s=4e-3, per_prefill_token_s=2e-4, per_prefill_pair_s=3e-8, per_decode_s=5e-4, per_context_token_s=2e-7
@@ -182,22 +183,7 @@ def law() -> LatencyModel:
 
 @pytest.fixture(scope="session")
 def spec() -> ModelSpec:
-    return ModelSpec(
-        family=ModelFamily.LLAMA,
-        architecture="LlamaForCausalLM",
-        vocab_size=1000,
-        hidden_size=64,
-        num_layers=2,
-        num_heads=4,
-        num_kv_heads=2,
-        head_dim=16,
-        intermediate_size=128,
-        max_position=1024,
-        dtype="float32",
-        activation="silu",
-        norm_eps=1e-5,
-        rope=RopeSpec(theta=1e4, rotary_dim=16),
-    )
+    return llama_spec(vocab_size=1000, rope=RopeSpec(theta=1e4, rotary_dim=16))
 
 
 @pytest.fixture

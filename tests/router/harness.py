@@ -9,7 +9,6 @@ from typing import Any
 import grpc
 
 from headway.core.latency import LatencyModel
-from headway.core.model import ModelFamily, ModelSpec
 from headway.core.plan.serving import Assignment, ModelDeployment, Prediction, ServingPlan
 from headway.core.slo import Slo
 from headway.core.step_work import StepWork
@@ -17,6 +16,7 @@ from headway.router.maintenance import Maintenance
 from headway.router.service import RouterService
 from headway.rpc.status import error_from_pb
 from headway.v1 import common_pb2, router_pb2, router_pb2_grpc
+from tests.specs import llama_spec
 
 LATENCY = LatencyModel(
     base_s=0.01, per_prefill_token_s=0.001, per_prefill_pair_s=0.0, per_decode_s=0.002, per_context_token_s=1e-6
@@ -30,21 +30,7 @@ PREFILLED = StepWork(
     duration_s=LATENCY.step_s(prefill_tokens=400, num_decodes=0, context_tokens=0),
 )
 """What a worker reports after the first prompt."""
-SPEC = ModelSpec(
-    family=ModelFamily.LLAMA,
-    architecture="LlamaForCausalLM",
-    vocab_size=256,
-    hidden_size=64,
-    num_layers=2,
-    num_heads=4,
-    num_kv_heads=2,
-    head_dim=16,
-    intermediate_size=128,
-    max_position=4096,
-    dtype="float32",
-    activation="silu",
-    norm_eps=1e-5,
-)
+SPEC = llama_spec(vocab_size=256, max_position=4096)
 
 
 def make_plan(

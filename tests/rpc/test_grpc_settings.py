@@ -1,5 +1,6 @@
 """gRPC's settings are there before gRPC is, and with them a service that starts children keeps its connections."""
 
+import os
 import subprocess
 import sys
 
@@ -55,8 +56,9 @@ for _ in range(300):
 
 @pytest.mark.parametrize("service", SERVICES)
 def test_a_service_sets_them_before_it_imports_grpc(service: str) -> None:
-    script = IMPORT.replace("SERVICE", service)
-    result = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60, check=False)
+    unset = {name: value for name, value in os.environ.items() if not name.startswith("GRPC_")}
+    command = [sys.executable, "-c", IMPORT.replace("SERVICE", service)]
+    result = subprocess.run(command, env=unset, capture_output=True, text=True, timeout=60, check=False)
     assert result.returncode == 0, result.stderr
     assert result.stdout.splitlines() == ["0 -event_engine_client,-event_engine_listener"]
 

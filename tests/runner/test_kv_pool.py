@@ -3,14 +3,12 @@ import psutil
 import pytest
 import torch
 
-from headway.core.model import ModelFamily, ModelSpec
 from headway.core.parallel_config import ParallelConfig
 from headway.core.shard import shard_kv_bytes_per_token, shard_of
 from headway.runner.kv_pool import KvPool
+from tests.specs import llama_spec
 
-SPEC = ModelSpec(
-    family=ModelFamily.LLAMA,
-    architecture="LlamaForCausalLM",
+SPEC = llama_spec(
     vocab_size=16,
     hidden_size=512,
     num_layers=8,
@@ -19,9 +17,6 @@ SPEC = ModelSpec(
     head_dim=64,
     intermediate_size=64,
     max_position=128,
-    dtype="float32",
-    activation="silu",
-    norm_eps=1e-5,
 )
 
 

@@ -1,6 +1,6 @@
 """A worker's gRPC service with a tiny model, in this process, over a real socket."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,6 +22,7 @@ from headway.worker.service import WorkerService
 from headway.worker.servicer import WorkerServicer
 from headway.worker.transfer.client import PeerWorkerClient
 from tests.checkpoints import make_checkpoint
+from tests.worker.group import Pair, WorkerProcesses
 
 NUM_BLOCKS = 64
 HARDWARE = Hardware(device="cpu", name="test", num_threads=1, memory_bytes=1 << 30)
@@ -40,6 +41,20 @@ class Bench:
 @pytest.fixture(scope="module")
 def tiny(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return make_checkpoint(tmp_path_factory.mktemp("tiny"), "llama")
+
+
+@pytest.fixture(scope="module")
+def processes(redis_url: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[WorkerProcesses]:
+    processes = WorkerProcesses(redis_url=redis_url, directory=tmp_path_factory.mktemp("logs"))
+    yield processes
+    processes.kill()
+
+
+@pytest.fixture
+async def pair(processes: WorkerProcesses) -> AsyncIterator[Pair]:
+    """Two worker processes, with whatever the test before has left in them."""
+    async with processes.alive("worker-0", "worker-1") as (leader, follower):
+        yield leader, follower
 
 
 @asynccontextmanager

@@ -22,7 +22,10 @@ from headway.store.membership import Member, Membership
 from headway.store.redis import Database
 from headway.v1 import common_pb2, worker_pb2, worker_pb2_grpc
 
-COLLECTIVE_TIMEOUT_S = 2.0
+COLLECTIVE_TIMEOUT_S = 60.0
+"""So long that no rank is given up because the machine does much else."""
+TIMEOUT_S = 50.0
+"""What does not wait for that long does not wait for a collective that is never made."""
 NUM_BLOCKS = 64
 
 T = TypeVar("T")
@@ -38,9 +41,9 @@ class WorkerProcess:
     stub: "worker_pb2_grpc.WorkerServiceAsyncStub"
     membership: Membership
 
-    async def wait(self, timeout_s: float) -> int:
-        """The exit status; fails where the process still lives."""
-        ended = await until(lambda: asyncio.to_thread(self._status), lambda status: status is not None, timeout_s)
+    async def wait(self) -> int:
+        """The exit status; fails where the process still lives after `TIMEOUT_S`."""
+        ended = await until(lambda: asyncio.to_thread(self._status), lambda status: status is not None)
         assert ended is not None
         return ended
 
@@ -56,6 +59,9 @@ class WorkerProcess:
 
     async def describe(self) -> worker_pb2.GetWorkerResponse:
         return await self.stub.GetWorker(worker_pb2.GetWorkerRequest())
+
+
+Pair = tuple[WorkerProcess, WorkerProcess]
 
 
 class WorkerProcesses:
@@ -110,7 +116,7 @@ async def _endpoint(membership: Membership, *, pid: int) -> str:
         members = await membership.members("worker")
         return next((member.endpoint for member in members if member.pid == pid), "")
 
-    return await until(find, bool, 60)
+    return await until(find, bool)
 
 
 def order(directory: Path, model: str = "tiny") -> worker_pb2.LoadModelRequest:
@@ -133,7 +139,11 @@ async def load(worker: WorkerProcess, request: worker_pb2.LoadModelRequest) -> l
 
 
 def of_group(
-    workers: Sequence[WorkerProcess], *requests: worker_pb2.LoadModelRequest, pp: int = 1, cp: int = 1
+    workers: Sequence[WorkerProcess],
+    *requests: worker_pb2.LoadModelRequest,
+    pp: int = 1,
+    cp: int = 1,
+    collective_timeout_s: float = COLLECTIVE_TIMEOUT_S,
 ) -> None:
     """Adds to requests, by rank, what makes a group of them, of `pp` stages and `cp` shards; but for the rendezvous."""
     tp = len(workers) // (pp * cp)
@@ -142,14 +152,18 @@ def of_group(
         request.rank = rank
         request.worker_ids.extend(worker.name for worker in workers)
         request.group_id = "group-7"
-        request.collective_timeout_s = COLLECTIVE_TIMEOUT_S
+        request.collective_timeout_s = collective_timeout_s
 
 
 async def load_group(
-    workers: Sequence[WorkerProcess], *requests: worker_pb2.LoadModelRequest, pp: int = 1, cp: int = 1
+    workers: Sequence[WorkerProcess],
+    *requests: worker_pb2.LoadModelRequest,
+    pp: int = 1,
+    cp: int = 1,
+    collective_timeout_s: float = COLLECTIVE_TIMEOUT_S,
 ) -> list[object]:
     """Loads the leader, then the others where it says; what each call brought, an error included."""
-    of_group(workers, *requests, pp=pp, cp=cp)
+    of_group(workers, *requests, pp=pp, cp=cp, collective_timeout_s=collective_timeout_s)
     leading = aiter(workers[0].stub.LoadModel(requests[0]))
     first = await anext(leading)
     assert first.rendezvous
@@ -196,10 +210,10 @@ def error_of(answer: object) -> HeadwayError:
     return error_from_rpc(answer)
 
 
-async def until(ask: Callable[[], Awaitable[T]], holds: Callable[[T], bool], timeout_s: float) -> T:
-    """The first answer for which `holds`; fails with the last one after `timeout_s`."""
-    deadline_s = time.monotonic() + timeout_s
+async def until(ask: Callable[[], Awaitable[T]], holds: Callable[[T], bool]) -> T:
+    """The first answer for which `holds`; fails with the last one after `TIMEOUT_S`."""
+    deadline_s = time.monotonic() + TIMEOUT_S
     while not holds(answer := await ask()):
-        assert time.monotonic() < deadline_s, f"still {answer} after {timeout_s} s"
+        assert time.monotonic() < deadline_s, f"still {answer} after {TIMEOUT_S} s"
         await asyncio.sleep(0.02)
     return answer

@@ -92,5 +92,5 @@ async def check_integrity(bench: Bench) -> None:
     """Nothing runs, no block is lost."""
     loaded = bench.service.require_generator()
     await loaded.engine.thread.call(lambda engine: engine.check_integrity())
-    (usage,) = await bench.service.usage()
+    (usage,) = await bench.service.caches.usage()
     assert (usage.num_running, usage.num_waiting, usage.num_used_blocks) == (0, 0, 0)

@@ -2,7 +2,6 @@
 
 import asyncio
 import signal
-from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import grpc
@@ -12,9 +11,9 @@ from headway.core.errors import FailedPreconditionError
 from headway.v1 import common_pb2, worker_pb2
 from tests.checkpoints import make_checkpoint
 from tests.worker.group import (
-    COLLECTIVE_TIMEOUT_S,
+    TIMEOUT_S,
+    Pair,
     WorkerProcess,
-    WorkerProcesses,
     error_of,
     load,
     load_group,
@@ -26,26 +25,10 @@ from tests.worker.group import (
     until,
 )
 
-Pair = tuple[WorkerProcess, WorkerProcess]
-
 
 @pytest.fixture(scope="module")
 def other(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return make_checkpoint(tmp_path_factory.mktemp("other"), "qwen3")
-
-
-@pytest.fixture(scope="module")
-def processes(redis_url: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[WorkerProcesses]:
-    processes = WorkerProcesses(redis_url=redis_url, directory=tmp_path_factory.mktemp("logs"))
-    yield processes
-    processes.kill()
-
-
-@pytest.fixture
-async def pair(processes: WorkerProcesses) -> AsyncIterator[Pair]:
-    """Two workers, with whatever the test before has left in them."""
-    async with processes.alive("worker-0", "worker-1") as (leader, follower):
-        yield leader, follower
 
 
 async def test_a_group_streams_what_one_worker_does_and_loads_another_model_afterwards(
@@ -138,47 +121,47 @@ async def test_ranks_do_not_wait_for_one_whose_caller_has_gone_away(pair: Pair, 
         await load(follower, requests[1])
     assert "Rank 0" in error_of(caught.value).message
     for worker in pair:
-        await until(worker.describe, lambda told: told.state == "starting", 2)
+        await until(worker.describe, lambda told: told.state == "starting")
 
 
 async def test_a_killed_rank_ends_its_leaders_streams_as_unavailable(pair: Pair, tiny: Path) -> None:
     leader, follower = pair
     await load_group(pair, order(tiny), order(tiny))
     outputs = asyncio.create_task(_endless(leader))
-    await until(leader.describe, lambda told: told.num_steps > 3, 5)
+    await until(leader.describe, lambda told: told.num_steps > 3)
     follower.send_signal(signal.SIGKILL)
-    error = (await asyncio.wait_for(outputs, 2))[-1].error
+    error = (await asyncio.wait_for(outputs, TIMEOUT_S))[-1].error
     assert error.code == "unavailable"
-    assert await leader.wait(3) == 1
-    await follower.wait(3)
+    assert await leader.wait() == 1
+    await follower.wait()
 
 
 async def test_a_stopped_rank_ends_its_leaders_streams_after_the_collective_timeout(pair: Pair, tiny: Path) -> None:
     leader, follower = pair
-    await load_group(pair, order(tiny), order(tiny))
+    await load_group(pair, order(tiny), order(tiny), collective_timeout_s=5)
     outputs = asyncio.create_task(_endless(leader))
-    await until(leader.describe, lambda told: told.num_steps > 3, 5)
+    await until(leader.describe, lambda told: told.num_steps > 3)
     follower.send_signal(signal.SIGSTOP)
-    error = (await asyncio.wait_for(outputs, COLLECTIVE_TIMEOUT_S + 2))[-1].error
+    error = (await asyncio.wait_for(outputs, TIMEOUT_S))[-1].error
     assert error.code == "unavailable"
-    assert await leader.wait(3) == 1
+    assert await leader.wait() == 1
     follower.send_signal(signal.SIGKILL)
-    await follower.wait(3)
+    await follower.wait()
 
 
 async def test_a_killed_leader_takes_its_ranks_with_it(pair: Pair, tiny: Path) -> None:
     leader, follower = pair
     await load_group(pair, order(tiny), order(tiny))
     leader.send_signal(signal.SIGKILL)
-    assert await follower.wait(3) == 1
-    await leader.wait(3)
+    assert await follower.wait() == 1
+    await leader.wait()
 
 
 async def test_workers_that_are_told_to_end_do_so_in_order(pair: Pair, tiny: Path) -> None:
     await load_group(pair, order(tiny), order(tiny))
     for worker in pair:
         worker.send_signal(signal.SIGTERM)
-    assert [await worker.wait(4) for worker in pair] == [0, 0]
+    assert [await worker.wait() for worker in pair] == [0, 0]
 
 
 async def _endless(leader: WorkerProcess) -> list[worker_pb2.SequenceOutput]:
@@ -191,4 +174,4 @@ async def _until_lease(worker: WorkerProcess, expected: tuple[str, str, int, str
         found = await worker.lease()
         return (found.state, "".join(found.models), found.rank, found.group_id) if found else None
 
-    await until(lease, lambda lease: lease == expected, 2)
+    await until(lease, lambda lease: lease == expected)

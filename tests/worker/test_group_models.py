@@ -4,7 +4,6 @@ import asyncio
 import signal
 import struct
 import uuid
-from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
@@ -13,8 +12,8 @@ from headway.v1 import worker_pb2
 from tests.checkpoints import make_checkpoint
 from tests.encoders import make_encoder
 from tests.worker.group import (
+    Pair,
     WorkerProcess,
-    WorkerProcesses,
     error_of,
     load,
     load_group,
@@ -23,8 +22,6 @@ from tests.worker.group import (
     submit,
     tokens_of,
 )
-
-Pair = tuple[WorkerProcess, WorkerProcess]
 
 TEXTS = [[5, 6, 7, 8], list(range(10, 70)), [9], [5, 6, 7, 9], list(range(30, 41))]
 LAYOUTS = {"tp 2": 1, "pp 2": 2}
@@ -38,19 +35,6 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
         "opt": make_checkpoint(directory / "opt", "opt", seed=3),
         "bert": make_encoder(directory / "bert", "bert"),
     }
-
-
-@pytest.fixture(scope="module")
-def processes(redis_url: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[WorkerProcesses]:
-    processes = WorkerProcesses(redis_url=redis_url, directory=tmp_path_factory.mktemp("logs"))
-    yield processes
-    processes.kill()
-
-
-@pytest.fixture
-async def pair(processes: WorkerProcesses) -> AsyncIterator[Pair]:
-    async with processes.alive("worker-0", "worker-1") as (leader, follower):
-        yield leader, follower
 
 
 def request_for(models: dict[str, Path], model: str) -> worker_pb2.LoadModelRequest:
@@ -153,4 +137,4 @@ async def test_a_rank_that_dies_ends_the_streams_of_all_models_as_unavailable(
     for ended in await asyncio.gather(*streams, return_exceptions=True):
         codes = {error_of(ended).code} if isinstance(ended, Exception) else {each.error.code for each in ended}
         assert codes <= {"", "unavailable"}
-    assert await leader.wait(20) != 0
+    assert await leader.wait() != 0

@@ -60,12 +60,12 @@ async def measure_model(graph: Graph, program: Program, options: MeasureOptions)
         InternalError: the job failed.
         DeadlineExceededError: it took longer than `deadline_s`.
     """
-    surveyed = await asyncio.to_thread(unit_programs, graph, program)
+    units = await asyncio.to_thread(unit_programs, graph, program)
     async with profiler_link(options.state_dir, device=options.device, num_threads=options.num_threads) as link:
         try:
             async with asyncio.timeout(options.deadline_s):
                 with measuring_bar() as bar:
-                    return await Measuring(link, options, bar).run(graph, program, surveyed)
+                    return await Measuring(link, options, bar).run(graph, program, units)
         except TimeoutError:
             raise DeadlineExceededError(
                 f"{graph.name} was not measured within {options.deadline_s:.0f} s.",
@@ -81,15 +81,15 @@ def require_stack(options: MeasureOptions) -> None:
 
 async def start_measuring(graph: Graph, program: Program, options: MeasureOptions) -> MeasuringJob:
     """Starts a job on the stack and returns while it runs."""
-    surveyed = await asyncio.to_thread(unit_programs, graph, program)
+    units = await asyncio.to_thread(unit_programs, graph, program)
     async with profiler_link(options.state_dir) as link:
-        return await _start(link, surveyed, options)
+        return await _start(link, units, options)
 
 
-async def _start(link: ProfilerLink, surveyed: UnitPrograms, options: MeasureOptions) -> MeasuringJob:
+async def _start(link: ProfilerLink, units: UnitPrograms, options: MeasureOptions) -> MeasuringJob:
     request = profiler_pb2.StartMeasuringRequest(
-        subject=to_pb(surveyed.subject, profiler_pb2.Subject),
-        programs=[to_pb(program, common_pb2.Program) for program in surveyed.programs.values()],
+        subject=to_pb(units.subject, profiler_pb2.Subject),
+        programs=[to_pb(program, common_pb2.Program) for program in units.programs.values()],
         worker_id=options.worker_id,
         share=options.share,
         longest_s=options.longest_s,
@@ -108,19 +108,19 @@ class Measuring:
         self._bar = bar
         self._task: TaskID = bar.add_task("starting", total=None)
 
-    async def run(self, graph: Graph, program: Program, surveyed: UnitPrograms) -> ModelProfile:
+    async def run(self, graph: Graph, program: Program, units: UnitPrograms) -> ModelProfile:
         """Runs the job, then one for the stages: these are chosen by the times of their layers."""
-        profile = await self.measure(surveyed)
+        profile = await self.measure(units)
         if not self._options.num_stages:
             return profile
-        staged = await self.measure(with_stages(surveyed, graph, program, profile.split(self._options.num_stages)))
+        staged = await self.measure(with_stages(units, graph, program, profile.split(self._options.num_stages)))
         num_measured = profile.num_measured + staged.num_measured
         num_known = staged.num_measured + staged.num_cached
         return replace(staged, num_measured=num_measured, num_cached=num_known - num_measured)
 
-    async def measure(self, surveyed: UnitPrograms) -> ModelProfile:
+    async def measure(self, units: UnitPrograms) -> ModelProfile:
         """Measures what is not known of some programs; cancelled, it cancels the job, and what was measured is kept."""
-        job = await _start(self._link, surveyed, self._options)
+        job = await _start(self._link, units, self._options)
         try:
             while True:
                 try:

@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from headway.core.errors import InvalidArgumentError
-from headway.core.schedule import Dependency, Placement, Task, TaskKind
+from headway.core.schedule import Dependency, Task, TaskKind, TaskPlacement
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,7 +35,7 @@ class _Stage:
     needs: tuple[int, ...]
 
 
-def named_placement(name: str, num_devices: int, options: ShapeOptions) -> Placement:
+def named_placement(name: str, num_devices: int, options: ShapeOptions) -> TaskPlacement:
     """Makes a placement.
 
     Raises:
@@ -53,11 +53,11 @@ def named_placement(name: str, num_devices: int, options: ShapeOptions) -> Place
         )
     stages = SHAPES[name](num_devices, options.chunks)
     tasks, dependencies = _with_backward(stages, options) if options.is_training else _forward_only(stages, options)
-    made = Placement(name=name, num_devices=num_devices, tasks=tasks, dependencies=dependencies)
+    made = TaskPlacement(name=name, num_devices=num_devices, tasks=tasks, dependencies=dependencies)
     return with_lag(made, options.lag)
 
 
-def with_lag(placement: Placement, lag: float) -> Placement:
+def with_lag(placement: TaskPlacement, lag: float) -> TaskPlacement:
     """Adds a lag to each dependency of a task on devices that do not have its input."""
     tasks = placement.tasks
     return replace(
@@ -71,7 +71,7 @@ def with_lag(placement: Placement, lag: float) -> Placement:
     )
 
 
-def without_backward(placement: Placement) -> Placement:
+def without_backward(placement: TaskPlacement) -> TaskPlacement:
     """Inference: the forward tasks only, holding nothing."""
     kept = [i for i, task in enumerate(placement.tasks) if task.kind is TaskKind.FORWARD]
     number = {i: k for k, i in enumerate(kept)}

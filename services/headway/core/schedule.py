@@ -46,8 +46,8 @@ class Dependency:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Placement:
-    """The tasks of one micro-batch: `core/placement.py` places models, this places their parts.
+class TaskPlacement:
+    """The tasks of one micro-batch, and the devices that each of them is on.
 
     Attributes:
         memory: that each device has for what tasks hold, one number where it is the same on all; None for as much as
@@ -106,7 +106,7 @@ class Schedule:
         runs: by start, then task, then micro-batch.
     """
 
-    placement: Placement
+    placement: TaskPlacement
     num_micro_batches: int
     runs: tuple[Run, ...]
     method: str = ""

@@ -8,13 +8,13 @@ from typing import Any
 
 from headway.core.codec import from_document, to_document
 from headway.core.errors import InvalidArgumentError
-from headway.core.schedule import Dependency, Placement, Task, TaskKind
+from headway.core.schedule import Dependency, Task, TaskKind, TaskPlacement
 
 _FIELDS = ("devices", "tasks", "dependencies", "memory", "lower_bound_period", "name")
 _HINT = 'Write {"devices": 2, "tasks": [{"name": "F0", "devices": [0], "time": 1}], "dependencies": [[0, 1]]}.'
 
 
-def read_placement(text: str, *, file: str, name: str | None = None) -> Placement:
+def read_placement(text: str, *, file: str, name: str | None = None) -> TaskPlacement:
     """Reads a placement.
 
     Args:
@@ -32,7 +32,7 @@ def read_placement(text: str, *, file: str, name: str | None = None) -> Placemen
     return placement
 
 
-def placement_of(document: Mapping[str, Any], *, name: str, file: str) -> Placement:
+def placement_of(document: Mapping[str, Any], *, name: str, file: str) -> TaskPlacement:
     """Converts a document, without looking at what it means."""
     for key in document:
         if key not in _FIELDS:
@@ -44,7 +44,7 @@ def placement_of(document: Mapping[str, Any], *, name: str, file: str) -> Placem
         if not isinstance(document.get(key, []), list | tuple):
             raise InvalidArgumentError(f"{file}: {key} should be a list, not {document[key]!r}.", field=key)
     tasks = tuple(from_document(Task, each, path=f"{file}: tasks[{i}]") for i, each in enumerate(document["tasks"]))
-    return Placement(
+    return TaskPlacement(
         name=name,
         num_devices=from_document(int, document["devices"], path=f"{file}: devices"),
         tasks=tasks,
@@ -55,7 +55,7 @@ def placement_of(document: Mapping[str, Any], *, name: str, file: str) -> Placem
     )
 
 
-def placement_document(placement: Placement) -> dict[str, Any]:
+def placement_document(placement: TaskPlacement) -> dict[str, Any]:
     """The document that `placement_of` reads."""
     tasks = [
         {
@@ -72,7 +72,7 @@ def placement_document(placement: Placement) -> dict[str, Any]:
     return document if placement.memory is None else document | {"memory": to_document(placement.memory)}
 
 
-def check_placement(placement: Placement, *, file: str) -> None:
+def check_placement(placement: TaskPlacement, *, file: str) -> None:
     """Raises InvalidArgumentError that names the task at fault."""
     if placement.num_devices < 1 or not placement.tasks:
         raise InvalidArgumentError(f"{file} has no devices or no tasks.", hint=_HINT)
@@ -149,7 +149,7 @@ def _check_task(task: Task, num_devices: int, file: str) -> None:
             )
 
 
-def _check_memory(placement: Placement, file: str) -> None:
+def _check_memory(placement: TaskPlacement, file: str) -> None:
     capacities = placement.capacities
     if capacities is not None and len(capacities) != placement.num_devices:
         raise InvalidArgumentError(
@@ -164,7 +164,7 @@ def _check_memory(placement: Placement, file: str) -> None:
             )
 
 
-def _check_order(placement: Placement, file: str) -> None:
+def _check_order(placement: TaskPlacement, file: str) -> None:
     sorter: TopologicalSorter[int] = TopologicalSorter()
     for each in placement.dependencies:
         sorter.add(each.after, each.before)

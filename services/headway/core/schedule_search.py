@@ -5,7 +5,7 @@ from enum import StrEnum
 from typing import Any
 
 from headway.core.errors import InvalidArgumentError
-from headway.core.schedule import Placement, Repetend, Run, Schedule
+from headway.core.schedule import Repetend, Run, Schedule, TaskPlacement
 from headway.core.schedule_file import check_placement, placement_document, placement_of
 
 
@@ -164,12 +164,12 @@ class ScheduleReport:
         )
 
 
-def search_of(placement: Placement, num_micro_batches: int, **options: Any) -> ScheduleSearch:
+def search_of(placement: TaskPlacement, num_micro_batches: int, **options: Any) -> ScheduleSearch:
     """A search for a placement."""
     return ScheduleSearch(placement=placement_document(placement), num_micro_batches=num_micro_batches, **options)
 
 
-def read_placement_document(document: dict[str, Any]) -> Placement:
+def read_placement_document(document: dict[str, Any]) -> TaskPlacement:
     """InvalidArgumentError where it is no placement that could be scheduled."""
     name = str(document.get("name", "the placement"))
     placement = placement_of(document, name=name, file=name)

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from headway.core.errors import InvalidArgumentError
-from headway.core.schedule import Placement, TaskKind
+from headway.core.schedule import TaskKind, TaskPlacement
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -21,7 +21,7 @@ class ChainStage:
     weight: int | None = None
 
 
-def stage_chain(placement: Placement) -> tuple[ChainStage, ...]:
+def stage_chain(placement: TaskPlacement) -> tuple[ChainStage, ...]:
     """Finds the stages, first to last.
 
     Raises:
@@ -57,7 +57,7 @@ def stage_chain(placement: Placement) -> tuple[ChainStage, ...]:
     return tuple(stages)
 
 
-def _chain_of(placement: Placement, kind: TaskKind) -> list[int]:
+def _chain_of(placement: TaskPlacement, kind: TaskKind) -> list[int]:
     """The tasks of a kind, each after the one that it needs."""
     of_kind = [i for i, task in enumerate(placement.tasks) if task.kind is kind]
     following: dict[int, list[int]] = {i: [] for i in of_kind}
@@ -76,7 +76,7 @@ def _chain_of(placement: Placement, kind: TaskKind) -> list[int]:
     return chain
 
 
-def _weights(placement: Placement) -> dict[int | None, int]:
+def _weights(placement: TaskPlacement) -> dict[int | None, int]:
     """By the task of an input's gradient, that of the weights' gradient."""
     found: dict[int | None, int] = {}
     for each in placement.dependencies:
@@ -85,7 +85,7 @@ def _weights(placement: Placement) -> dict[int | None, int]:
     return found
 
 
-def _unfit(placement: Placement, why: str) -> InvalidArgumentError:
+def _unfit(placement: TaskPlacement, why: str) -> InvalidArgumentError:
     return InvalidArgumentError(
         f"{placement.name} is no chain of stages: {why}.",
         hint="`headway plan schedule --out FILE.json` keeps any schedule in Headway's own form.",

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from headway.core.errors import FailedPreconditionError
 from headway.core.plan.training import TrainingPlan
-from headway.core.schedule import Dependency, Placement, Task, TaskKind
+from headway.core.schedule import Dependency, Task, TaskKind, TaskPlacement
 
 _KINDS = {"F": TaskKind.FORWARD, "B": TaskKind.BACKWARD, "I": TaskKind.INPUT, "W": TaskKind.WEIGHT}
 
@@ -28,7 +28,7 @@ class StageTask:
     part: int = 0
 
 
-def training_placement(plan: TrainingPlan, *, splits_backward: bool = False) -> Placement:
+def training_placement(plan: TrainingPlan, *, splits_backward: bool = False) -> TaskPlacement:
     """Times are seconds, memory is the activations that a device keeps of one micro-batch, in bytes.
 
     Each stage has for them what it leaves beside everything else. A backward pass waits for those of all successors;
@@ -47,7 +47,7 @@ def training_placement(plan: TrainingPlan, *, splits_backward: bool = False) -> 
         )
     tasks = stage_tasks(plan, splits_backward=splits_backward)
     place = {task: at for at, task in enumerate(tasks)}
-    return Placement(
+    return TaskPlacement(
         name=plan.model,
         num_devices=len(plan.stages),
         tasks=tuple(_task(plan, task) for task in tasks),

@@ -1,1 +1,1 @@
-"""Decides which group serves a request, and keeps the books of what is in flight."""
+"""Decides which group serves a request, and keeps the leases of what is in flight."""

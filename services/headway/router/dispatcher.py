@@ -10,6 +10,7 @@ from headway.core.move import MoveTarget
 from headway.core.slo import Slo
 from headway.router.admission import admit
 from headway.router.candidate_group import NOMINAL, CandidateGroup
+from headway.router.candidates import Candidates
 from headway.router.decision import choose, explain
 from headway.router.fleet import Fleet
 from headway.router.interference import commit
@@ -19,7 +20,6 @@ from headway.router.lengths import OutputLengths
 from headway.router.policies.policy import Policy
 from headway.router.queued_request import QueuedRequest
 from headway.router.request import RoutingRequest
-from headway.router.survey import Survey
 
 
 class Shortage(Enum):
@@ -60,7 +60,7 @@ class Dispatcher:
         self._clock = clock
         self._lengths = OutputLengths()
         self._num_decisions = 0
-        self._survey = Survey(
+        self._candidates = Candidates(
             self.fleet,
             self.lease_table,
             lengths=self._lengths,
@@ -86,7 +86,7 @@ class Dispatcher:
 
     def has_group(self, queued: QueuedRequest) -> bool:
         """Whether any group could serve the request, now or when it has room."""
-        return bool(self._survey.candidates(queued))
+        return bool(self._candidates.find(queued))
 
     def rank(self, request: RoutingRequest, *, arrived_s: float) -> Rank:
         """The request's place among those that wait."""
@@ -119,7 +119,7 @@ class Dispatcher:
         """
         request, now_s = queued.request, self._clock()
         candidates = [
-            self._survey.weighed(candidate, queued, now_s=now_s) for candidate in self._survey.candidates(queued)
+            self._candidates.weighed(candidate, queued, now_s=now_s) for candidate in self._candidates.find(queued)
         ]
         if not candidates:
             return Shortage.NO_GROUP
@@ -239,7 +239,7 @@ class Dispatcher:
         place = best.place(request.model)
         if self.lease_table.num_bound(place):
             prefill_s = best.compute_s(request)
-            for commitment in self._survey.admitted(place):
+            for commitment in self._candidates.admitted(place):
                 commitment.bear(step_s=step_s, prefill_s=prefill_s)
 
 

@@ -1,7 +1,5 @@
 """A planner process of the test's own, and problems that are searched for long or not at all."""
 
-import subprocess
-import sys
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -14,6 +12,7 @@ import pytest
 from headway.cli.ports import take_port
 from headway.core.placement_problem import PlacementProblem, WorkloadSource
 from headway.v1 import planner_pb2_grpc
+from tests.forked import ForkedProcess
 from tests.planner.placement_plan.conftest import make_problem, make_profile
 
 __all__ = ["make_problem", "make_profile"]
@@ -22,28 +21,28 @@ START_TIMEOUT_S = 60.0
 
 
 class PlannerProcess:
-    """`python -m headway.planner`, which may be killed and started again. It keeps its port."""
+    """A planner that may be killed and started again. It keeps its port."""
 
     def __init__(self, redis_url: str, namespace: str, log: Path) -> None:
         self._port = take_port("127.0.0.1", 0, option="--port")
         self._options = ("--redis-url", redis_url, "--namespace", namespace, "--port", str(self._port))
         self._log = log
-        self._process: subprocess.Popen[bytes] | None = None
+        self._process: ForkedProcess | None = None
 
     def start(self) -> None:
-        with self._log.open("ab") as log:
-            command = (sys.executable, "-m", "headway.planner", *self._options)
-            self._process = subprocess.Popen(command, stdout=log, stderr=log, start_new_session=True)
+        self._process = ForkedProcess(
+            "headway.planner", self._options, imports="headway.planner.__main__", log=self._log
+        )
 
     def kill(self) -> None:
         assert self._process is not None
         self._process.kill()
-        self._process.wait()
+        self._process.wait(START_TIMEOUT_S)
 
     def stop(self) -> None:
         if self._process is not None:
             self._process.terminate()
-            self._process.wait()
+            self._process.wait(START_TIMEOUT_S)
 
     def children(self) -> list[psutil.Process]:
         """The processes that search, and those that they have started."""

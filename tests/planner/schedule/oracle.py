@@ -3,10 +3,10 @@
 import random
 from collections.abc import Iterator
 
-from headway.core.schedule import Dependency, Placement, Task, TaskKind
+from headway.core.schedule import Dependency, Task, TaskKind, TaskPlacement
 
 
-def random_placement(seed: int) -> Placement:
+def random_placement(seed: int) -> TaskPlacement:
     """A chain there and back over two or three devices, at times with a task on all of them, and at times with a bound
     on memory that one micro-batch at least fits in."""
     rng = random.Random(seed)
@@ -23,10 +23,12 @@ def random_placement(seed: int) -> Placement:
         tasks.append(Task(name=f"B{i}", devices=stages[i], time=time, memory=-tasks[i].memory, kind=TaskKind.BACKWARD))
     lag = rng.choice((0, 0, 0, 1))
     dependencies = tuple(Dependency(before=i, after=i + 1, lag=lag) for i in range(len(tasks) - 1))
-    placement = Placement(name=f"random {seed}", num_devices=num_devices, tasks=tuple(tasks), dependencies=dependencies)
+    placement = TaskPlacement(
+        name=f"random {seed}", num_devices=num_devices, tasks=tuple(tasks), dependencies=dependencies
+    )
     most = max(sum(max(tasks[i].memory, 0) for i in on) for on in placement.tasks_by_device)
     memory = rng.choice((None, most, most + 1))
-    return Placement(
+    return TaskPlacement(
         name=placement.name,
         num_devices=num_devices,
         tasks=placement.tasks,
@@ -35,7 +37,7 @@ def random_placement(seed: int) -> Placement:
     )
 
 
-def shortest_period(placement: Placement) -> int:
+def shortest_period(placement: TaskPlacement) -> int:
     """The smallest period for which some starts can be repeated for ever.
 
     Each task starts less than a period after it could: later ones are the same repetition with more held.
@@ -46,12 +48,12 @@ def shortest_period(placement: Placement) -> int:
     return period
 
 
-def shortest_makespan(placement: Placement, num_micro_batches: int) -> float:
+def shortest_makespan(placement: TaskPlacement, num_micro_batches: int) -> float:
     """Of all sequences in which tasks can be started one after the other, each as early as that allows."""
     return min(_makespans(placement, num_micro_batches, {}, [0.0] * placement.num_devices))
 
 
-def _starts(placement: Placement, period: int, starts: list[int]) -> Iterator[list[int]]:
+def _starts(placement: TaskPlacement, period: int, starts: list[int]) -> Iterator[list[int]]:
     task = len(starts)
     if task == len(placement.tasks):
         yield starts
@@ -65,7 +67,7 @@ def _starts(placement: Placement, period: int, starts: list[int]) -> Iterator[li
             yield from _starts(placement, period, [*starts, start])
 
 
-def _apart(placement: Placement, period: int, one: tuple[int, int], other: tuple[int, int]) -> bool:
+def _apart(placement: TaskPlacement, period: int, one: tuple[int, int], other: tuple[int, int]) -> bool:
     """Whether two tasks never run on one device at the same time, when both are repeated."""
     first, second = placement.tasks[one[0]], placement.tasks[other[0]]
     if not set(first.devices) & set(second.devices):
@@ -74,7 +76,7 @@ def _apart(placement: Placement, period: int, one: tuple[int, int], other: tuple
     return first.time <= after and after + second.time <= period
 
 
-def _fits(placement: Placement, starts: list[int], period: int) -> bool:
+def _fits(placement: TaskPlacement, starts: list[int], period: int) -> bool:
     if placement.memory is None:
         return True
     for on in placement.tasks_by_device:
@@ -87,7 +89,7 @@ def _fits(placement: Placement, starts: list[int], period: int) -> bool:
 
 
 def _makespans(
-    placement: Placement, count: int, ends: dict[tuple[int, int], float], free: list[float]
+    placement: TaskPlacement, count: int, ends: dict[tuple[int, int], float], free: list[float]
 ) -> Iterator[float]:
     if len(ends) == count * len(placement.tasks):
         yield max(ends.values())
@@ -106,7 +108,7 @@ def _makespans(
         yield from _makespans(placement, count, {**ends, (task, micro_batch): end}, later)
 
 
-def _has_room(placement: Placement, task: Task, ends: dict[tuple[int, int], float]) -> bool:
+def _has_room(placement: TaskPlacement, task: Task, ends: dict[tuple[int, int], float]) -> bool:
     if placement.memory is None:
         return True
     return all(

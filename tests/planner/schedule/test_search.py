@@ -4,7 +4,7 @@ import pytest
 
 from headway.core.errors import FailedPreconditionError
 from headway.core.pipeline_shapes import ShapeOptions, named_placement, with_lag
-from headway.core.schedule import Dependency, Placement, Task, TaskKind
+from headway.core.schedule import Dependency, Task, TaskKind, TaskPlacement
 from headway.planner.certify.schedule import find_repetend_violations, find_schedule_violations
 from headway.planner.certify.schedule_programs import find_program_violations
 from headway.planner.schedule.communication import device_programs
@@ -91,7 +91,7 @@ def test_v_with_16_micro_batches_is_proven_time_optimal() -> None:
 def test_no_bubble_with_half_the_memory_of_1f1b() -> None:
     """V-Half publishes 3 stage-activations for 4 devices."""
     shape = named_placement("zigzag", 4, ShapeOptions(backward=2, splits_backward=True))
-    placement = Placement(name="V", num_devices=4, tasks=shape.tasks, dependencies=shape.dependencies, memory=2)
+    placement = TaskPlacement(name="V", num_devices=4, tasks=shape.tasks, dependencies=shape.dependencies, memory=2)
     found = search_kernel(make_problem(placement), Limits())
     assert found.kernel.period == make_problem(placement).lower_bound
 
@@ -116,8 +116,8 @@ def test_never_worse_than_what_is_published(seed: int) -> None:
     assert find_schedule_violations(found.schedule) == []
 
 
-def _two(*, forward: float, backward: float, memory: float | None) -> Placement:
-    return Placement(
+def _two(*, forward: float, backward: float, memory: float | None) -> TaskPlacement:
+    return TaskPlacement(
         name="two",
         num_devices=2,
         tasks=(
@@ -138,7 +138,7 @@ def _two(*, forward: float, backward: float, memory: float | None) -> Placement:
         (_two(forward=2, backward=-1, memory=8), "leaves 1 on device 0"),
     ],
 )
-def test_memory_that_admits_no_schedule_names_the_culprit(placement: Placement, named: str) -> None:
+def test_memory_that_admits_no_schedule_names_the_culprit(placement: TaskPlacement, named: str) -> None:
     with pytest.raises(FailedPreconditionError, match=named):
         search_schedule(placement, 16, Limits())
 

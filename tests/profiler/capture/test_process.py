@@ -1,6 +1,10 @@
 """Captures in a process of their own, over gRPC."""
 
+import json
 import math
+import re
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -38,6 +42,16 @@ async def test_faults_keep_their_code_and_what_users_print_is_no_answer(
     request = to_document(CaptureRequest(source="loud:f"))
     with pytest.raises(InvalidArgumentError, match=r"RuntimeError \(loud\.py:3\): no such weights"):
         [_ async for _ in call_child("headway.profiler.capture", request, deadline_s=150)]
+
+
+def test_a_name_that_the_zoo_lacks_is_told_before_torch_is_imported() -> None:
+    request = json.dumps(to_document(CaptureRequest(source="zoo:gpt9")))
+    command = [sys.executable, "-X", "importtime", "-m", "headway.profiler.capture"]
+    result = subprocess.run(command, input=request, capture_output=True, text=True, timeout=60, check=True)
+    assert "The zoo has no model 'gpt9'" in result.stdout
+    imported = re.findall(r"\| +([\w.]+)$", result.stderr, re.MULTILINE)
+    assert "headway.core.capture" in imported
+    assert "torch" not in imported
 
 
 async def test_a_service_never_runs_its_callers_code(

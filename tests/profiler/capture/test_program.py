@@ -78,8 +78,8 @@ def test_equal_layers_and_operators_are_one_program() -> None:
     made = capture(CaptureRequest(source="zoo:gpt3-1b-small", train=True, with_program=True), report=lambda _: None)
     assert made.graph is not None
     assert made.program is not None
-    surveyed = unit_programs(made.graph, made.program)
-    subject = surveyed.subject
+    units = unit_programs(made.graph, made.program)
+    subject = units.subject
     first, second = (layer for layer in subject.layers if layer.name.startswith("layers."))
     assert (first.forward_program, first.backward_program) == (second.forward_program, second.backward_program)
     assert first.forward == second.forward
@@ -92,7 +92,7 @@ def test_equal_layers_and_operators_are_one_program() -> None:
     assert sum(layer.weight_bytes for layer in subject.layers) == made.graph.parameter_bytes
     assert sum(layer.activation_bytes for layer in subject.layers) == made.graph.activation_bytes
     assert sum(sum(layer.optimizer.values()) for layer in subject.layers) == len(made.graph.trained)
-    assert surveyed.programs.keys() == subject.program_names().keys()
+    assert units.programs.keys() == subject.program_names().keys()
 
 
 def test_indices_know_how_many_there_are_also_through_views() -> None:

@@ -8,12 +8,10 @@ import weakref
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass
 
-from headway.core.cache_sharding import CacheSharding
 from headway.core.cluster import Hardware
 from headway.core.engine_kind import Feature, check_request
 from headway.core.errors import FailedPreconditionError, InvalidArgumentError, NotFoundError, UnavailableError
 from headway.core.infer import InferRequest
-from headway.core.kv import KvUsage, SequenceBlocks
 from headway.core.line import QueuePolicy
 from headway.core.load import LoadReport
 from headway.core.load_order import LoadOrder
@@ -23,7 +21,7 @@ from headway.core.request import GenerationRequest
 from headway.encoder.group_line import GroupLine
 from headway.observe.failpoint import failpoint
 from headway.observe.tracing import Tracing
-from headway.worker.headway_engine import HeadwayEngine
+from headway.worker.caches import Caches
 from headway.worker.heap import Heap
 from headway.worker.limits import check_step
 from headway.worker.load_call import LoadCall
@@ -44,7 +42,6 @@ from headway.worker.transfer.fetch import Fetched, fetch
 from headway.worker.transfer.handoff import Handoff
 from headway.worker.transfer.local import LocalBlocks
 from headway.worker.transfer.migrator import Migrator
-from headway.worker.usage import sequences_of, shards_of
 
 log = logging.getLogger(__name__)
 
@@ -72,6 +69,7 @@ class WorkerService:
     Attributes:
         measuring: times programs while there are no requests.
         replicas: of the models that it has loaded.
+        caches: theirs.
         has_crashed: so it is, and threads may hang: the process cannot count on an orderly end.
     """
 
@@ -109,6 +107,7 @@ class WorkerService:
         self._tracing = tracing
         self._preparation = Preparation(self.fetch_blocks)
         self.measuring = Measuring(hardware, idle_s=self._idle_s, quiet_s=_QUIET_S, host=address)
+        self.caches = Caches(worker_id, self.replicas, check_alive=self._check_alive)
         self._sessions: set[Session] = set()
         self._loading = asyncio.Lock()
         self._changed = asyncio.Event()
@@ -200,44 +199,6 @@ class WorkerService:
         encoder = self.require_encoder(request.model)
         self._refuse_if_draining(encoder.order.model)
         return await encoder.sessions.infer(request, traceparent=traceparent)
-
-    async def usage(self) -> list[KvUsage]:
-        """Returns how the KV blocks of each model are used now."""
-        return [await self._usage_of(replica) for replica in self.replicas]
-
-    async def sequences(self, request_id: str) -> tuple[LoadOrder, list[SequenceBlocks]]:
-        """Whose request it is, its sequences and their block tables; NotFoundError where none is here."""
-        self._check_alive()
-        loaded, _ = self.replicas.running(request_id)
-        thread = loaded.own_engine(Feature.BLOCK_TABLES).thread
-        return loaded.order, await thread.call(lambda engine: sequences_of(engine, request_id))
-
-    async def sharding(self) -> CacheSharding:
-        """Returns how the cache lies on the group, and what attention over this worker's shard has cost.
-
-        Where the worker has several models, each has its cache whole.
-        """
-        loaded = next((replica.loaded for replica in self.replicas), None)
-        if loaded is None or isinstance(loaded, LoadedEncoder):
-            return CacheSharding()
-        if isinstance(loaded, LoadedRank):
-            return CacheSharding(work=loaded.runner.shard_work)
-        if not isinstance(loaded.engine, HeadwayEngine):
-            return CacheSharding()
-        own, owners = loaded.engine, loaded.order.shard_owners
-        shards = await own.thread.call(lambda engine: shards_of(engine, owners))
-        return CacheSharding(epoch=loaded.epoch, shards=shards, work=own.runner.shard_work)
-
-    async def set_sharding(self, weights: Sequence[float], *, epoch: str) -> None:
-        """Decides how the shards of the cache with that epoch share blocks from now on; see `Engine.set_shard_weights`.
-
-        Raises:
-            FailedPreconditionError: there is no such cache (any more).
-            InvalidArgumentError: these are no weights for its shards.
-        """
-        self._check_alive()
-        own = self.replicas.by_epoch(epoch).own_engine(Feature.GROUPS)
-        await own.thread.call(lambda engine: engine.set_shard_weights(weights))
 
     async def set_pins(self, model: str, pins: Mapping[str, tuple[int, ...]]) -> list[PinState]:
         """Keeps exactly these prefixes of the model resident; see `headway.worker.pins`."""
@@ -373,11 +334,6 @@ class WorkerService:
         runner = weakref.ref(replica.loaded.holder)
         del replica
         self._heap.free(runner)
-
-    async def _usage_of(self, replica: LoadedReplica) -> KvUsage:
-        if not isinstance(replica.loaded, LoadedModel):
-            return KvUsage(worker_id=self.worker_id, model=replica.model)
-        return await replica.loaded.engine.usage(worker_id=self.worker_id)
 
     async def _empty(self, replica: LoadedReplica, deadline_s: float, targets: Sequence[MoveTarget]) -> Drained:
         loaded = replica.loaded

@@ -173,14 +173,14 @@ class WorkerServicer(worker_pb2_grpc.WorkerServiceServicer):
     async def GetBlocks(
         self, request: worker_pb2.GetBlocksRequest, context: grpc.aio.ServicerContext[Any, Any]
     ) -> worker_pb2.GetBlocksResponse:
-        usages = [to_pb(usage, common_pb2.KvUsage) for usage in await self._service.usage()]
+        usages = [to_pb(usage, common_pb2.KvUsage) for usage in await self._service.caches.usage()]
         first = usages[0] if usages else common_pb2.KvUsage(worker_id=self._service.worker_id)
         return worker_pb2.GetBlocksResponse(usage=first, usages=usages)
 
     async def GetBlockTables(
         self, request: worker_pb2.GetBlockTablesRequest, context: grpc.aio.ServicerContext[Any, Any]
     ) -> worker_pb2.GetBlockTablesResponse:
-        order, sequences = await self._service.sequences(request.request_id)
+        order, sequences = await self._service.caches.sequences(request.request_id)
         return worker_pb2.GetBlockTablesResponse(
             sequences=[to_pb(sequence, common_pb2.SequenceBlocks) for sequence in sequences],
             model=order.model,
@@ -197,13 +197,13 @@ class WorkerServicer(worker_pb2_grpc.WorkerServiceServicer):
     async def GetSharding(
         self, request: worker_pb2.GetShardingRequest, context: grpc.aio.ServicerContext[Any, Any]
     ) -> worker_pb2.GetShardingResponse:
-        sharding = await self._service.sharding()
+        sharding = await self._service.caches.sharding()
         return worker_pb2.GetShardingResponse(sharding=to_pb(sharding, common_pb2.Sharding))
 
     async def SetSharding(
         self, request: worker_pb2.SetShardingRequest, context: grpc.aio.ServicerContext[Any, Any]
     ) -> worker_pb2.SetShardingResponse:
-        await self._service.set_sharding(tuple(request.weights), epoch=request.epoch)
+        await self._service.caches.set_sharding(tuple(request.weights), epoch=request.epoch)
         return worker_pb2.SetShardingResponse()
 
     async def MeasureStep(

@@ -15,8 +15,8 @@ from headway.engine.events import BlockEventLog
 from headway.engine.limits import check_tokens
 from headway.engine.sequence import Sequence as EngineSequence
 from headway.engine.stats import StepStats
-from headway.worker.books import Books
 from headway.worker.engine_thread import StepListener
+from headway.worker.engine_totals import EngineTotals
 from headway.worker.serving_engine import EngineFacts
 
 log = logging.getLogger(__name__)
@@ -37,7 +37,7 @@ class StreamedEngine(ABC):
         self.events = BlockEventLog()
         self._order = order
         self._spec = spec
-        self._books = Books(order.num_blocks)
+        self._totals = EngineTotals(order.num_blocks)
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._outputs: dict[str, SequenceOutput] = {}  # of the next message, by request
         self._is_flushing = False
@@ -56,19 +56,19 @@ class StreamedEngine(ABC):
         except HeadwayError as error:
             refuse([request.request_id for request in requests], error)
             return
-        if not self._books.live:
+        if not self._totals.live:
             self._wake_up()
         for request in requests:
-            self._books.begin(request)
+            self._totals.begin(request)
             self._tasks[request.request_id] = self._loop.create_task(self._run(request, refuse))
 
     def cancel(self, request_ids: Sequence[str], *, on_ended: Callable[[Sequence[str]], None] | None = None) -> None:
-        ended = [request_id for request_id in request_ids if self._books.end(request_id)]
+        ended = [request_id for request_id in request_ids if self._totals.end(request_id)]
         for request_id in ended:
             self._tasks.pop(request_id).cancel()  # the engine aborts what nobody listens to
         if on_ended is not None:
             self._loop.call_soon(on_ended, ended)
-        if ended and not self._books.live:
+        if ended and not self._totals.live:
             self._loop.call_soon(lambda: self._listener.on_idle(self._stats()))
 
     async def usage(self, *, worker_id: str) -> KvUsage:
@@ -113,7 +113,7 @@ class StreamedEngine(ABC):
 
     def _check(self, request: GenerationRequest) -> None:
         """Refuses what is unfit: engines die of token ids that are not in the vocabulary."""
-        if request.request_id in self._books.live:
+        if request.request_id in self._totals.live:
             raise AlreadyExistsError(
                 f"Request '{request.request_id}' has not ended yet.",
                 hint="Use a new request id for every request.",
@@ -138,7 +138,7 @@ class StreamedEngine(ABC):
             else:
                 await self._generate(request, num_left=num_left)
         except HeadwayError as error:
-            if self._books.end(request.request_id):
+            if self._totals.end(request.request_id):
                 refuse([request.request_id], error)
         except EngineLostError as error:
             self._crash(error)
@@ -158,12 +158,12 @@ class StreamedEngine(ABC):
         return len(outputs) >= max(1, sampling.min_tokens) and outputs[-1] in stops
 
     def _deliver(self, output: SequenceOutput) -> None:
-        if output.request_id not in self._books.live:
+        if output.request_id not in self._totals.live:
             return
         if output.finish_reason is None:
-            self._books.note_tokens(output.request_id, len(output.token_ids))
+            self._totals.note_tokens(output.request_id, len(output.token_ids))
         else:
-            self._books.end(output.request_id)
+            self._totals.end(output.request_id)
         if output.request_id in self._outputs:
             self._flush()  # a message has one output of a sequence
         self._outputs[output.request_id] = output

@@ -6,7 +6,7 @@ from pathlib import Path
 from headway.cli.placement.files import read_bytes
 from headway.core.errors import InvalidArgumentError
 from headway.core.exports.torch_pipelining import read_torch_csv
-from headway.core.schedule import Placement, TaskKind
+from headway.core.schedule import TaskKind, TaskPlacement
 from headway.core.schedule_file import placement_document
 from headway.core.schedule_search import GivenSchedule
 
@@ -14,7 +14,7 @@ _LETTERS = {"F": TaskKind.FORWARD, "B": TaskKind.BACKWARD, "I": TaskKind.INPUT, 
 _ANY = {"F": (1.0,), "B": (2.0,)}
 
 
-def read_beside(file: Path, placement: Placement) -> GivenSchedule:
+def read_beside(file: Path, placement: TaskPlacement) -> GivenSchedule:
     """Reads a torch CSV; the stages of a device share its work and its activations evenly.
 
     Raises:
@@ -53,7 +53,7 @@ def read_beside(file: Path, placement: Placement) -> GivenSchedule:
     )
 
 
-def _work(placement: Placement, kind: TaskKind, device: int) -> float:
+def _work(placement: TaskPlacement, kind: TaskKind, device: int) -> float:
     """A device's time of one kind of tasks, for one micro-batch."""
     tasks = (placement.tasks[i] for i in placement.tasks_by_device[device])
     return sum(task.time for task in tasks if task.kind is kind)

@@ -9,14 +9,14 @@ from headway.cli.plan_file import read_plan
 from headway.core.errors import InvalidArgumentError
 from headway.core.pipeline_shapes import SHAPES, ShapeOptions, named_placement, with_lag, without_backward
 from headway.core.plan.training import TrainingPlan
-from headway.core.schedule import Placement
+from headway.core.schedule import TaskPlacement
 from headway.core.schedule_file import read_placement
 from headway.core.training_placement import training_placement
 
 
 def find_placement(
     text: str, *, num_devices: int | None, options: ShapeOptions, memory: float | None
-) -> tuple[Placement, int | None]:
+) -> tuple[TaskPlacement, int | None]:
     """Finds a placement, and the micro-batches of the training plan that it is from.
 
     Args:
@@ -43,7 +43,7 @@ def find_placement(
     return (placement if memory is None else replace(placement, memory=memory)), count
 
 
-def _in_file(text: str, *, splits_backward: bool) -> tuple[Placement, int | None]:
+def _in_file(text: str, *, splits_backward: bool) -> tuple[TaskPlacement, int | None]:
     path, name = Path(text), None
     if not path.is_file() and ":" in text:
         before, _, name = text.rpartition(":")

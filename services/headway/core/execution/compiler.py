@@ -160,22 +160,22 @@ class _Lists:
     def _runs(self, rank: int) -> Iterator[_Run]:
         known = {(part.stage, part.kind): at for at, part in enumerate(self.parts)}
         again: set[tuple[int, int]] = set()
-        for turn in self._order(rank):
-            stage = self.stages[turn.stage]
-            kinds: tuple[ActionKind, ...] = (turn.kind,)
-            if turn.kind is ActionKind.BACKWARD and (turn.stage, turn.kind) not in known:
+        for task in self._order(rank):
+            stage = self.stages[task.stage]
+            kinds: tuple[ActionKind, ...] = (task.kind,)
+            if task.kind is ActionKind.BACKWARD and (task.stage, task.kind) not in known:
                 kinds = (ActionKind.INPUT, ActionKind.WEIGHT)
-            if turn.kind in _GRADIENTS and (turn.stage, turn.micro_batch) not in again:
-                again.add((turn.stage, turn.micro_batch))
+            if task.kind in _GRADIENTS and (task.stage, task.micro_batch) not in again:
+                again.add((task.stage, task.micro_batch))
                 kinds = (ActionKind.RECOMPUTE, *kinds)
-            first = turn.micro_batch * stage.micro_batch + stage.replica(rank) * stage.examples
+            first = task.micro_batch * stage.micro_batch + stage.replica(rank) * stage.examples
             for kind in kinds:
-                if (turn.stage, kind) in known:
-                    yield _Run(known[turn.stage, kind], first, stage.examples, rank)
+                if (task.stage, kind) in known:
+                    yield _Run(known[task.stage, kind], first, stage.examples, rank)
 
     def _order(self, rank: int) -> Order:
         own = {number for number, stage in enumerate(self.stages) if rank in stage.ranks}
-        found = {order for order in self.orders if {turn.stage for turn in order} == own}
+        found = {order for order in self.orders if {task.stage for task in order} == own}
         if len(found) != 1:
             raise InvalidArgumentError(
                 f"Rank {rank} has stages {', '.join(map(str, sorted(own)))}, and there is not one order for them.",

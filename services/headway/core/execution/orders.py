@@ -6,22 +6,22 @@ from dataclasses import dataclass
 from headway.core.errors import InvalidArgumentError
 from headway.core.execution.execution import ActionKind, StageSpec
 from headway.core.plan.training import longest_ways
-from headway.core.schedule import Placement, Schedule, TaskKind
+from headway.core.schedule import Schedule, TaskKind, TaskPlacement
 
 METHODS = ("1f1b", "gpipe")
 """Orders that follow from the stages alone."""
 
 
 @dataclass(frozen=True, slots=True)
-class Turn:
-    """A stage's next work on one of its micro-batches."""
+class StageTask:
+    """One stage's work of one kind on one of its micro-batches."""
 
     stage: int
     kind: ActionKind
     micro_batch: int
 
 
-Order = tuple[Turn, ...]
+Order = tuple[StageTask, ...]
 
 
 def stage_orders(
@@ -55,10 +55,10 @@ def stage_orders(
         least = num_slices - 1 + max(1, -(-int(ahead[number]) // stage.micro_batch))
         warm_up = len(units) if method == "gpipe" else min(len(units), least)
         kinds = (ActionKind.INPUT, ActionKind.WEIGHT) if splits else (ActionKind.BACKWARD,)
-        order = [Turn(at, ActionKind.FORWARD, m) for at, m in units[:warm_up]]
+        order = [StageTask(at, ActionKind.FORWARD, m) for at, m in units[:warm_up]]
         for place, (at, m) in enumerate(back):
-            order += [Turn(at, kind, m) for kind in kinds]
-            order += [Turn(at, ActionKind.FORWARD, m) for at, m in units[warm_up + place : warm_up + place + 1]]
+            order += [StageTask(at, kind, m) for kind in kinds]
+            order += [StageTask(at, ActionKind.FORWARD, m) for at, m in units[warm_up + place : warm_up + place + 1]]
         orders.append(tuple(order))
     return orders
 
@@ -75,12 +75,12 @@ def scheduled_orders(schedule: Schedule) -> list[Order]:
     stages = _task_stages(schedule.placement)
     kinds = [ActionKind(task.kind.value) for task in schedule.placement.tasks]
     return [
-        tuple(Turn(stages[run.task], kinds[run.task], run.micro_batch) for run in runs)
+        tuple(StageTask(stages[run.task], kinds[run.task], run.micro_batch) for run in runs)
         for runs in schedule.runs_by_device
     ]
 
 
-def _task_stages(placement: Placement) -> dict[int, int]:
+def _task_stages(placement: TaskPlacement) -> dict[int, int]:
     """The stage of each task: the gradients' graph is that of the forward tasks turned around."""
     kinds = [task.kind for task in placement.tasks]
     forwards = [at for at, kind in enumerate(kinds) if kind is TaskKind.FORWARD]

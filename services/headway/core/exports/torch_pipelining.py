@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from headway.core.errors import InvalidArgumentError
-from headway.core.schedule import Dependency, Placement, Schedule, Task, TaskKind
+from headway.core.schedule import Dependency, Schedule, Task, TaskKind, TaskPlacement
 from headway.core.stage_chain import stage_chain
 
 _ACTION = re.compile(r"(\d+)([FIBW])(\d+)")
@@ -50,7 +50,7 @@ class ImportedSchedule:
         places: by device, where each of them is in the file.
     """
 
-    placement: Placement
+    placement: TaskPlacement
     num_micro_batches: int
     orders: tuple[tuple[tuple[int, ...], ...], ...]
     places: tuple[tuple[str, ...], ...]
@@ -152,7 +152,7 @@ def _placement(
     times: Mapping[str, Sequence[float]],
     memory: float | None,
     file: str,
-) -> tuple[Placement, dict[tuple[str, int], int]]:
+) -> tuple[TaskPlacement, dict[tuple[str, int], int]]:
     """The chain of stages, and its tasks by letter and stage."""
     rank_of = {action.stage: action.rank for action in actions}
     stages = sorted(rank_of)
@@ -182,7 +182,7 @@ def _placement(
     if splits:
         pairs += [(numbers["I", stage], numbers["W", stage]) for stage in stages]
     dependencies = tuple(Dependency(before=before, after=after) for before, after in pairs)
-    placement = Placement(
+    placement = TaskPlacement(
         name=file, num_devices=num_ranks, tasks=tuple(tasks), dependencies=dependencies, memory=memory
     )
     return placement, numbers

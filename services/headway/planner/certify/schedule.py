@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
 
-from headway.core.schedule import Placement, Repetend, Schedule
+from headway.core.schedule import Repetend, Schedule, TaskPlacement
 
 _RELATIVE = 1e-6
 """What rounding may add up to, of the makespan or of the memory."""
@@ -22,7 +22,7 @@ def find_schedule_violations(schedule: Schedule) -> list[str]:
     ]
 
 
-def find_repetend_violations(placement: Placement, repetend: Repetend) -> list[str]:
+def find_repetend_violations(placement: TaskPlacement, repetend: Repetend) -> list[str]:
     """Lists what keeps a repetend from being repeated for ever; empty for a valid one."""
     if len(repetend.starts) != len(placement.tasks) or len(repetend.indices) != len(placement.tasks):
         return ["The repetend does not have each task once."]

@@ -7,7 +7,7 @@ from typing import Any
 
 from headway.core.codec import from_document, to_document
 from headway.core.errors import FailedPreconditionError, InvalidArgumentError
-from headway.core.schedule import Placement
+from headway.core.schedule import TaskPlacement
 from headway.core.schedule_search import (
     ScheduleAction,
     ScheduleReport,
@@ -46,7 +46,7 @@ def run(
     return found
 
 
-def answer(search: ScheduleSearch, placement: Placement, should_stop: Callable[[], bool]) -> ScheduleReport:
+def answer(search: ScheduleSearch, placement: TaskPlacement, should_stop: Callable[[], bool]) -> ScheduleReport:
     """Errors are those of `search_schedule`; of a user's orders InvalidArgumentError names device and step."""
     began_s, began_cpu_s = time.perf_counter(), time.process_time()
     limits = Limits(
@@ -77,7 +77,7 @@ def _violations(searched: Searched) -> tuple[str, ...]:
     return tuple(found)
 
 
-def _given(search: ScheduleSearch, placement: Placement) -> Searched:
+def _given(search: ScheduleSearch, placement: TaskPlacement) -> Searched:
     orders = [[(each[0], each[1]) for each in order] for order in search.orders]
     if len(orders) != placement.num_devices:
         raise InvalidArgumentError("There is not one order for each device.", field="orders")

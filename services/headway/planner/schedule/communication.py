@@ -1,6 +1,6 @@
 """Sends and receives between the tasks of a schedule: section IV-D of the paper."""
 
-from headway.core.schedule import Dependency, DeviceProgram, DeviceStep, Placement, Schedule, Transfer
+from headway.core.schedule import Dependency, DeviceProgram, DeviceStep, Schedule, TaskPlacement, Transfer
 
 
 def device_programs(schedule: Schedule) -> tuple[DeviceProgram, ...]:
@@ -24,7 +24,7 @@ def device_programs(schedule: Schedule) -> tuple[DeviceProgram, ...]:
     return tuple(DeviceProgram(device=device, steps=tuple(each)) for device, each in enumerate(steps))
 
 
-def program_lines(placement: Placement, program: DeviceProgram) -> tuple[str, ...]:
+def program_lines(placement: TaskPlacement, program: DeviceProgram) -> tuple[str, ...]:
     """A line for each step: 'F0 3' runs the task for micro-batch 3, 'send F0 3 to 1' and 'receive F0 3 from 0' carry
     its result."""
     lines = []
@@ -38,7 +38,7 @@ def program_lines(placement: Placement, program: DeviceProgram) -> tuple[str, ..
     return tuple(lines)
 
 
-def _transfers(placement: Placement, dependency: Dependency, micro_batch: int) -> list[Transfer]:
+def _transfers(placement: TaskPlacement, dependency: Dependency, micro_batch: int) -> list[Transfer]:
     """One for each device that has no part in making the input; several sources share them."""
     sources = placement.tasks[dependency.before].devices
     targets = [device for device in placement.tasks[dependency.after].devices if device not in sources]

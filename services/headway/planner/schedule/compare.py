@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from headway.core.errors import HeadwayError
 from headway.core.pipeline_shapes import ShapeOptions, named_placement, with_lag
-from headway.core.schedule import Placement, Schedule, TaskKind
+from headway.core.schedule import Schedule, TaskKind, TaskPlacement
 from headway.core.schedule_search import PUBLISHED, ComparedSchedule, GivenSchedule, read_placement_document
 from headway.core.stage_chain import stage_chain
 from headway.planner.schedule.kernels import Limits
@@ -14,7 +14,7 @@ from headway.planner.schedule.search import fits, search_schedule
 from headway.planner.schedule.timing import Stuck, start_early
 
 
-def compare_published(placement: Placement, num_micro_batches: int, limits: Limits) -> tuple[ComparedSchedule, ...]:
+def compare_published(placement: TaskPlacement, num_micro_batches: int, limits: Limits) -> tuple[ComparedSchedule, ...]:
     """Prices all published schedules: on the placement itself, or where that is a V on another with as much work on
     each device. What fits nowhere says why."""
     return tuple(_compared(placement, num_micro_batches, method, limits) for method in PUBLISHED)
@@ -47,7 +47,7 @@ def _too_much(made: Schedule) -> str:
     return f"Device {device} holds {peak:g}, and has {capacity:g}."
 
 
-def _compared(placement: Placement, num_micro_batches: int, method: str, limits: Limits) -> ComparedSchedule:
+def _compared(placement: TaskPlacement, num_micro_batches: int, method: str, limits: Limits) -> ComparedSchedule:
     on = _sibling(placement, method)
     try:
         if method in ("1f1b+", "chimera-direct"):
@@ -67,7 +67,7 @@ def _compared(placement: Placement, num_micro_batches: int, method: str, limits:
     )
 
 
-def _sibling(placement: Placement, method: str) -> Placement:
+def _sibling(placement: TaskPlacement, method: str) -> TaskPlacement:
     """The placement that a method is for, where all stages of a V are alike; else the placement itself."""
     shape = {
         "interleaved-1f1b": "interleaved",

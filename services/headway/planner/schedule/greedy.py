@@ -3,7 +3,7 @@ made for any placement, and good where there are few micro-batches."""
 
 from collections.abc import Iterator
 
-from headway.core.schedule import Placement, Schedule, TaskKind
+from headway.core.schedule import Schedule, TaskKind, TaskPlacement
 from headway.planner.schedule.predefined.listing import Rule, list_schedule
 from headway.planner.schedule.timing import task_order
 
@@ -13,7 +13,7 @@ _WORSE = 2
 """Bounds in a row that make it no shorter, after which no more are tried."""
 
 
-def greedy_schedules(placement: Placement, num_micro_batches: int) -> Iterator[Schedule]:
+def greedy_schedules(placement: TaskPlacement, num_micro_batches: int) -> Iterator[Schedule]:
     """One for each bound from 1 upwards, as long as they get shorter; those that the memory stops are left out."""
     if len(placement.tasks) * num_micro_batches > _MOST_RUNS:
         return
@@ -29,7 +29,7 @@ def greedy_schedules(placement: Placement, num_micro_batches: int) -> Iterator[S
             return
 
 
-def _rule(placement: Placement, order: tuple[int, ...], most: int) -> Rule:
+def _rule(placement: TaskPlacement, order: tuple[int, ...], most: int) -> Rule:
     """Later tasks first, gradients of weights last; a micro-batch begins when that of `most` before it has ended."""
     ranks = [0] * len(order)
     for place, task in enumerate(reversed(order)):

@@ -4,13 +4,13 @@ from dataclasses import replace
 from itertools import pairwise
 
 from headway.core.errors import InvalidArgumentError
-from headway.core.schedule import Dependency, Placement, Task
+from headway.core.schedule import Dependency, Task, TaskPlacement
 from headway.core.stage_chain import stage_chain
 
 _CHUNKS = 2
 
 
-def halved(placement: Placement) -> Placement:
+def halved(placement: TaskPlacement) -> TaskPlacement:
     """Halves each stage of a chain, and runs the first half of all stages, then the second half: stage s of twice as
     many is on device s mod p. What goes from the last device to the first takes the longest lag of all.
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 
 from headway.core.errors import FailedPreconditionError, HeadwayError
 from headway.core.plan.training import OtherSchedule, PlannedSchedule, TrainingPlan, TrainingStage
-from headway.core.schedule import Placement, Schedule, TaskKind
+from headway.core.schedule import Schedule, TaskKind, TaskPlacement
 from headway.core.stage_chain import stage_chain
 from headway.core.training_placement import stage_tasks, training_placement
 from headway.core.training_search import SCHEDULES
@@ -127,7 +127,7 @@ def _searched(plan: TrainingPlan, limits: Limits, should_stop: Callable[[], bool
             return
 
 
-def _is_chain(placement: Placement) -> bool:
+def _is_chain(placement: TaskPlacement) -> bool:
     try:
         stages = stage_chain(placement)
     except HeadwayError:

@@ -5,7 +5,7 @@ from fractions import Fraction
 from functools import cached_property
 from math import ceil, gcd, lcm
 
-from headway.core.schedule import Placement
+from headway.core.schedule import TaskPlacement
 from headway.planner.schedule.timing import task_order
 
 _TICKS = 100_000
@@ -26,7 +26,7 @@ class Problem:
         capacities: of each device; None for as much as wanted.
     """
 
-    placement: Placement
+    placement: TaskPlacement
     tick: float
     times: tuple[int, ...]
     edges: tuple[tuple[int, int, int], ...]
@@ -83,7 +83,7 @@ class Problem:
         return tuple(found)
 
 
-def make_problem(placement: Placement) -> Problem:
+def make_problem(placement: TaskPlacement) -> Problem:
     """Scales a placement: exactly where all times are multiples of one unit, else to a hundred-thousandth of the
     lower bound."""
     times = [task.time for task in placement.tasks]

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
 from headway.core.errors import HeadwayError, InvalidArgumentError
-from headway.core.schedule import Placement, Repetend, Run, Schedule
+from headway.core.schedule import Repetend, Run, Schedule, TaskPlacement
 from headway.planner.schedule.bounds import check_memory, makespan_bound, whole_shop
 from headway.planner.schedule.completion import complete, extend, truncated
 from headway.planner.schedule.greedy import greedy_schedules
@@ -34,7 +34,7 @@ class Searched:
 
 
 def search_schedule(
-    placement: Placement,
+    placement: TaskPlacement,
     num_micro_batches: int,
     limits: Limits,
     *,
@@ -102,7 +102,7 @@ def improve_whole(problem: Problem, schedule: Schedule, effort: Effort) -> tuple
     return (better if better.makespan < schedule.makespan * (1 - 1e-9) else schedule), whole
 
 
-def published(placement: Placement, num_micro_batches: int) -> list[Schedule]:
+def published(placement: TaskPlacement, num_micro_batches: int) -> list[Schedule]:
     """What is published for this placement and fits the memory."""
     found = []
     for method in predefined_methods():
@@ -130,7 +130,7 @@ def _is_settled(problem: Problem, found: Found, num_micro_batches: int) -> bool:
     return found.is_optimal and needed > len(problem.on) and num_micro_batches >= 2 * needed
 
 
-def _fewer(placement: Placement, limits: Limits) -> Limits:
+def _fewer(placement: TaskPlacement, limits: Limits) -> Limits:
     """As many micro-batches as '1f1b+' has: that search is easier, and warm-up and cool-down are shorter."""
     most = one_direction_units("1f1b+", placement)
     return replace(limits, most_repetend=min(most, limits.most_repetend or most))

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from graphlib import TopologicalSorter
 from itertools import pairwise
 
-from headway.core.schedule import Placement, Run, Schedule
+from headway.core.schedule import Run, Schedule, TaskPlacement
 
 Instance = tuple[int, int]
 """A task and a micro-batch."""
@@ -21,7 +21,7 @@ class Stuck:
 
 
 def start_early(
-    placement: Placement, orders: Sequence[Sequence[Instance]], *, num_micro_batches: int, method: str
+    placement: TaskPlacement, orders: Sequence[Sequence[Instance]], *, num_micro_batches: int, method: str
 ) -> Schedule | Stuck:
     """Starts everything as early as the devices' orders and the dependencies allow, in real times.
 
@@ -55,7 +55,7 @@ def start_early(
     return Schedule(placement=placement, num_micro_batches=num_micro_batches, runs=tuple(sorted(runs)), method=method)
 
 
-def _culprit(placement: Placement, orders: Sequence[Sequence[Instance]], place: Sequence[int]) -> Stuck:
+def _culprit(placement: TaskPlacement, orders: Sequence[Sequence[Instance]], place: Sequence[int]) -> Stuck:
     """The device whose next task needs, through others too, what is later in its own order; else the first that is
     stuck."""
     stuck = [device for device, order in enumerate(orders) if place[device] < len(order)]
@@ -71,7 +71,7 @@ def _culprit(placement: Placement, orders: Sequence[Sequence[Instance]], place: 
     return Stuck(stuck[0], place[stuck[0]], orders[stuck[0]][place[stuck[0]]])
 
 
-def needs_of(placement: Placement) -> list[list[tuple[int, float]]]:
+def needs_of(placement: TaskPlacement) -> list[list[tuple[int, float]]]:
     """By task: what it needs, with the lags."""
     needs: list[list[tuple[int, float]]] = [[] for _ in placement.tasks]
     for each in placement.dependencies:
@@ -79,7 +79,7 @@ def needs_of(placement: Placement) -> list[list[tuple[int, float]]]:
     return needs
 
 
-def task_order(placement: Placement) -> tuple[int, ...]:
+def task_order(placement: TaskPlacement) -> tuple[int, ...]:
     """The tasks, each after all that it needs."""
     sorter: TopologicalSorter[int] = TopologicalSorter({i: [] for i in range(len(placement.tasks))})
     for each in placement.dependencies:

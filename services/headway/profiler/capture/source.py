@@ -13,11 +13,11 @@ import torch
 from torch import nn
 
 from headway.checkpoint.model_directory import read_spec
-from headway.core.capture import ZOO_PREFIX, CaptureRequest
+from headway.core.capture import CaptureRequest
 from headway.core.errors import InvalidArgumentError, NotFoundError
 from headway.profiler.zoo.network import make_network
 from headway.profiler.zoo.networks.decoder import Decoder
-from headway.profiler.zoo.registry import find
+from headway.profiler.zoo.registry import find_source
 
 _DEFAULT_SEQ = 1024
 
@@ -49,8 +49,7 @@ def load(request: CaptureRequest, *, device: str = "meta") -> Source:
     path = Path(request.source)
     if path.exists():
         return _from_checkpoint(path, request, device)
-    if request.source.startswith(ZOO_PREFIX):
-        model = find(request.source.removeprefix(ZOO_PREFIX))
+    if (model := find_source(request.source)) is not None:
         return Source(
             module=make_network(model, device),
             inputs=model.example_inputs(batch=request.batch, seq=request.seq),

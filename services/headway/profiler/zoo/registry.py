@@ -2,6 +2,7 @@
 
 from difflib import get_close_matches
 
+from headway.core.capture import ZOO_PREFIX
 from headway.core.errors import InvalidArgumentError
 from headway.profiler.zoo.families import (
     bert,
@@ -46,3 +47,12 @@ def find(name: str) -> ZooModel:
     nearest = get_close_matches(full_name.lower(), by_name, n=3, cutoff=0.4)
     hint = f"Did you mean {' or '.join(nearest)}?" if nearest else f"There are {', '.join(by_name)}."
     raise InvalidArgumentError(f"The zoo has no model '{name}'.", hint=hint, field="model")
+
+
+def find_source(source: str) -> ZooModel | None:
+    """The model of a source `zoo:NAME`; None for another source.
+
+    Raises:
+        InvalidArgumentError: the zoo has none of this name.
+    """
+    return find(source.removeprefix(ZOO_PREFIX)) if source.startswith(ZOO_PREFIX) else None

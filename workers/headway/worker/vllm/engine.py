@@ -18,7 +18,7 @@ from headway.core.load_order import LoadOrder
 from headway.core.model import ModelSpec
 from headway.core.request import GenerationRequest
 from headway.engine.stats import StepStats
-from headway.worker.books import Step
+from headway.worker.engine_totals import Step
 from headway.worker.serving_engine import EngineFacts
 from headway.worker.streamed_engine import EngineLostError, StreamedEngine
 from headway.worker.vllm.adapters import Adapters
@@ -56,7 +56,7 @@ class VllmEngine(StreamedEngine):
 
     async def stop(self) -> None:
         self._watch.cancel()
-        self.cancel(list(self._books.live))
+        self.cancel(list(self._totals.live))
         await self._feed.stop()
         await asyncio.to_thread(self._llm.shutdown)
         shutil.rmtree(self._directory, ignore_errors=True)
@@ -65,7 +65,7 @@ class VllmEngine(StreamedEngine):
         """vLLM's scheduler has done a step; called on the event loop, before its outputs are handed out."""
         now_s = time.perf_counter()
         details, prefix = stats.iteration_details, stats.prefix_cache_stats
-        self._books.note_step(
+        self._totals.note_step(
             Step(
                 num_running=stats.num_running_reqs,
                 num_waiting=stats.num_waiting_reqs,
@@ -121,4 +121,4 @@ class VllmEngine(StreamedEngine):
         return 0
 
     def _stats(self) -> StepStats:
-        return self._books.stats(num_cached_blocks=self._names.num_blocks, adapters=self._adapters.keys)
+        return self._totals.stats(num_cached_blocks=self._names.num_blocks, adapters=self._adapters.keys)

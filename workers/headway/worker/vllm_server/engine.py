@@ -11,7 +11,7 @@ from headway.core.load_order import LoadOrder
 from headway.core.model import ModelSpec
 from headway.core.request import GenerationRequest, SequenceOutput
 from headway.engine.stats import StepStats
-from headway.worker.books import Step
+from headway.worker.engine_totals import Step
 from headway.worker.serving_engine import EngineFacts
 from headway.worker.streamed_engine import EngineLostError, StreamedEngine
 from headway.worker.vllm_server.cache_mirror import CacheMirror
@@ -63,7 +63,7 @@ class VllmServerEngine(StreamedEngine):
 
     async def stop(self) -> None:
         self._watch.cancel()
-        self.cancel(list(self._books.live))
+        self.cancel(list(self._totals.live))
         await self._cache.stop()
         await self._server.close()
 
@@ -140,7 +140,7 @@ class VllmServerEngine(StreamedEngine):
         num_prompt_tokens: int,
         num_cached: int,
     ) -> None:
-        """Books tokens that come after others."""
+        """Counts tokens that come after others."""
         self._book(self._steps.note(request.request_id, len(output.token_ids), now_s=time.perf_counter()))
         if len(tokens) == num_prompt_tokens:
             self._steps.note_prompt(num_prompt_tokens, num_cached=num_cached)
@@ -151,15 +151,15 @@ class VllmServerEngine(StreamedEngine):
         """The last token of a sequence is not computed."""
         self._cache.store(tokens[:-1], salt=request.cache_salt)
         self._num_hits += last.num_cached_tokens
-        if len(self._books.live) == 1:
+        if len(self._totals.live) == 1:
             self._book(self._steps.close())
         self._deliver(last)
 
     def _book(self, seen: SeenStep | None) -> None:
         if seen is None:
             return
-        num_used = sum(-(-live.num_tokens // self._order.block_size) for live in self._books.live.values())
-        self._books.note_step(
+        num_used = sum(-(-live.num_tokens // self._order.block_size) for live in self._totals.live.values())
+        self._totals.note_step(
             Step(
                 num_running=seen.num_sequences,
                 num_waiting=0,  # whoever lives and does not run
@@ -177,4 +177,4 @@ class VllmServerEngine(StreamedEngine):
         self._num_queries = self._num_hits = self._num_preempted = 0
 
     def _stats(self) -> StepStats:
-        return self._books.stats(num_cached_blocks=self._cache.num_blocks)
+        return self._totals.stats(num_cached_blocks=self._cache.num_blocks)

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from headway.core.errors import InvalidArgumentError
-from headway.core.schedule import Placement, Schedule
+from headway.core.schedule import Schedule, TaskPlacement
 from headway.core.stage_chain import ChainStage, stage_chain
 from headway.planner.schedule.completion import complete, extend, truncated
 from headway.planner.schedule.problem import Problem, make_problem
@@ -19,13 +19,13 @@ Pattern = Callable[[int, int], tuple[int, int, int, int]]
 """Of a device and the number of devices: when the first micro-batch's forward tasks and gradients of inputs start."""
 
 
-def v_half_orders(placement: Placement, num_micro_batches: int) -> list[list[Instance]]:
+def v_half_orders(placement: TaskPlacement, num_micro_batches: int) -> list[list[Instance]]:
     """Activations of half of the micro-batches that 1F1B holds, and one: forward passes move by two units down and by
     one up, gradients of inputs the same."""
     return _orders(placement, num_micro_batches, _half, "V-Half")
 
 
-def v_min_orders(placement: Placement, num_micro_batches: int) -> list[list[Instance]]:
+def v_min_orders(placement: TaskPlacement, num_micro_batches: int) -> list[list[Instance]]:
     """A third of them: all move by one unit from device to device."""
     return _orders(placement, num_micro_batches, _least, "V-Min")
 
@@ -40,7 +40,7 @@ def _least(device: int, count: int) -> tuple[int, int, int, int]:
     return device, 2 * count - device - 1, turn + device, turn + 2 * count - device - 1
 
 
-def _orders(placement: Placement, num_micro_batches: int, pattern: Pattern, name: str) -> list[list[Instance]]:
+def _orders(placement: TaskPlacement, num_micro_batches: int, pattern: Pattern, name: str) -> list[list[Instance]]:
     """The orders for tasks of equal times, as the shortest warm-up and cool-down make them."""
     stages, there = stage_chain(placement), [*range(placement.num_devices)]
     if [stage.device for stage in stages] != there + there[::-1] or stages[0].weight is None:

@@ -4,7 +4,7 @@ import heapq
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from headway.core.schedule import Placement, Run, Schedule
+from headway.core.schedule import Run, Schedule, TaskPlacement
 from headway.planner.schedule.timing import needs_of
 
 _ROUNDING = 1e-9
@@ -23,7 +23,7 @@ class Rule:
     limits: tuple[tuple[tuple[int, int], ...], ...]
 
 
-def list_schedule(placement: Placement, num_micro_batches: int, rule: Rule, *, method: str) -> Schedule | None:
+def list_schedule(placement: TaskPlacement, num_micro_batches: int, rule: Rule, *, method: str) -> Schedule | None:
     """Schedules by a rule; None where the memory lets nothing start any more."""
     state = _State(placement, num_micro_batches, rule)
     while state.left:
@@ -42,7 +42,7 @@ def list_schedule(placement: Placement, num_micro_batches: int, rule: Rule, *, m
 class _State:
     """What has been started and ended until now."""
 
-    def __init__(self, placement: Placement, num_micro_batches: int, rule: Rule) -> None:
+    def __init__(self, placement: TaskPlacement, num_micro_batches: int, rule: Rule) -> None:
         self.placement, self.rule = placement, rule
         self.left = num_micro_batches * len(placement.tasks)
         self.runs: list[Run] = []

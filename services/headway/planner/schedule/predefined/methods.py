@@ -3,7 +3,7 @@
 from collections.abc import Callable
 
 from headway.core.errors import InvalidArgumentError
-from headway.core.schedule import Placement, Schedule
+from headway.core.schedule import Schedule, TaskPlacement
 from headway.planner.schedule.predefined.orders import (
     dualpipe_v,
     gpipe,
@@ -15,7 +15,7 @@ from headway.planner.schedule.predefined.orders import (
 )
 from headway.planner.schedule.predefined.zero_bubble import zb_h1, zb_h2
 
-_METHODS: dict[str, Callable[[Placement, int], Schedule]] = {
+_METHODS: dict[str, Callable[[TaskPlacement, int], Schedule]] = {
     "gpipe": gpipe,
     "1f1b": one_f_one_b,
     "interleaved-1f1b": interleaved_1f1b,
@@ -33,12 +33,12 @@ def predefined_methods() -> tuple[str, ...]:
     return tuple(_METHODS)
 
 
-def predefined(method: str, placement: Placement, num_micro_batches: int) -> Schedule:
+def predefined(method: str, placement: TaskPlacement, num_micro_batches: int) -> Schedule:
     """Makes a schedule; InvalidArgumentError where the method is not for this placement."""
     return _METHODS[method](placement, num_micro_batches)
 
 
-def one_direction_units(method: str, placement: Placement) -> int:
+def one_direction_units(method: str, placement: TaskPlacement) -> int:
     """The micro-batches of a repetend of '1f1b+' or 'chimera-direct'.
 
     1F1B has as many micro-batches under way as there are devices, Chimera's unit half as many in either direction;

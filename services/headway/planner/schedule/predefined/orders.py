@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 from itertools import count
 
 from headway.core.errors import InvalidArgumentError
-from headway.core.schedule import Placement, Schedule, TaskKind
+from headway.core.schedule import Schedule, TaskKind, TaskPlacement
 from headway.core.stage_chain import ChainStage, stage_chain
 from headway.planner.schedule.predefined.controllable import v_half_orders, v_min_orders
 from headway.planner.schedule.timing import Instance, Stuck, start_early, task_order
@@ -12,7 +12,7 @@ from headway.planner.schedule.timing import Instance, Stuck, start_early, task_o
 Orders = list[list[Instance]]
 
 
-def gpipe(placement: Placement, num_micro_batches: int) -> Schedule:
+def gpipe(placement: TaskPlacement, num_micro_batches: int) -> Schedule:
     """All forward tasks of all micro-batches, then all others: on any placement."""
     order = task_order(placement)
     is_later = [task.kind is not TaskKind.FORWARD for task in placement.tasks]
@@ -22,7 +22,7 @@ def gpipe(placement: Placement, num_micro_batches: int) -> Schedule:
     return _timed(placement, orders, num_micro_batches, "gpipe")
 
 
-def one_f_one_b(placement: Placement, num_micro_batches: int) -> Schedule:
+def one_f_one_b(placement: TaskPlacement, num_micro_batches: int) -> Schedule:
     """1F1B: a device d of p starts with p - d forward tasks, then a backward task frees each further one."""
     stages = _stages(placement, per_device=1)
     orders: Orders = []
@@ -34,7 +34,7 @@ def one_f_one_b(placement: Placement, num_micro_batches: int) -> Schedule:
     return _timed(placement, orders, num_micro_batches, "1f1b")
 
 
-def graph_1f1b(placement: Placement, num_micro_batches: int, *, in_flight: Sequence[int]) -> Schedule:
+def graph_1f1b(placement: TaskPlacement, num_micro_batches: int, *, in_flight: Sequence[int]) -> Schedule:
     """1F1B of stages that are no chain: each starts with so many forward tasks, as GraphPipe's stages do.
 
     Args:
@@ -54,7 +54,7 @@ def graph_1f1b(placement: Placement, num_micro_batches: int, *, in_flight: Seque
     return _timed(placement, orders, num_micro_batches, "1f1b")
 
 
-def interleaved_1f1b(placement: Placement, num_micro_batches: int) -> Schedule:
+def interleaved_1f1b(placement: TaskPlacement, num_micro_batches: int) -> Schedule:
     """Megatron-LM's: stage s on device s mod p, runs of p micro-batches for each of a device's stages in turn."""
     stages, num_devices = stage_chain(placement), placement.num_devices
     chunks = len(stages) // num_devices
@@ -74,7 +74,7 @@ def interleaved_1f1b(placement: Placement, num_micro_batches: int) -> Schedule:
     return _timed(placement, orders, num_micro_batches, "interleaved-1f1b")
 
 
-def zb_v(placement: Placement, num_micro_batches: int) -> Schedule:
+def zb_v(placement: TaskPlacement, num_micro_batches: int) -> Schedule:
     """ZB-V, as torch.distributed.pipelining has it: two stages on each device, there and back."""
     stages, p = _zigzag(placement), placement.num_devices
     most = max(2 * p - 1, num_micro_batches)
@@ -83,7 +83,7 @@ def zb_v(placement: Placement, num_micro_batches: int) -> Schedule:
     return _timed(placement, kept, num_micro_batches, "zb-v")
 
 
-def dualpipe_v(placement: Placement, num_micro_batches: int) -> Schedule:
+def dualpipe_v(placement: TaskPlacement, num_micro_batches: int) -> Schedule:
     """DualPipeV, as torch.distributed.pipelining has it, without overlapping two tasks of a device."""
     stages, p = _zigzag(placement), placement.num_devices
     if num_micro_batches < 2 * p:
@@ -92,12 +92,12 @@ def dualpipe_v(placement: Placement, num_micro_batches: int) -> Schedule:
     return _timed(placement, orders, num_micro_batches, "dualpipe-v")
 
 
-def v_half(placement: Placement, num_micro_batches: int) -> Schedule:
+def v_half(placement: TaskPlacement, num_micro_batches: int) -> Schedule:
     """Half of the memory of 1F1B, and one micro-batch's."""
     return _timed(placement, v_half_orders(placement, num_micro_batches), num_micro_batches, "v-half")
 
 
-def v_min(placement: Placement, num_micro_batches: int) -> Schedule:
+def v_min(placement: TaskPlacement, num_micro_batches: int) -> Schedule:
     """A third of the memory of 1F1B."""
     return _timed(placement, v_min_orders(placement, num_micro_batches), num_micro_batches, "v-min")
 
@@ -193,14 +193,14 @@ class _DualPipeV:
             self._order.append(self._pending.pop(0))
 
 
-def _stages(placement: Placement, *, per_device: int) -> tuple[ChainStage, ...]:
+def _stages(placement: TaskPlacement, *, per_device: int) -> tuple[ChainStage, ...]:
     stages = stage_chain(placement)
     if [stage.device for stage in stages] != [*range(placement.num_devices)] * per_device:
         raise InvalidArgumentError("1F1B needs one stage on each device, in order.")
     return stages
 
 
-def _zigzag(placement: Placement) -> tuple[ChainStage, ...]:
+def _zigzag(placement: TaskPlacement) -> tuple[ChainStage, ...]:
     stages, there = stage_chain(placement), [*range(placement.num_devices)]
     if [stage.device for stage in stages] != there + there[::-1] or stages[0].weight is None:
         raise InvalidArgumentError("This needs two stages on each device, there and back, with split gradients.")
@@ -232,7 +232,7 @@ def _alternate(forwards: list[list[Instance]], backwards: list[list[Instance]], 
     return order
 
 
-def _timed(placement: Placement, orders: Orders, num_micro_batches: int, method: str) -> Schedule:
+def _timed(placement: TaskPlacement, orders: Orders, num_micro_batches: int, method: str) -> Schedule:
     made = start_early(placement, orders, num_micro_batches=num_micro_batches, method=method)
     if isinstance(made, Stuck):
         raise InvalidArgumentError(f"{method} does not fit {placement.name}: device {made.device} waits for ever.")

@@ -1,25 +1,27 @@
 """ZB-H1 and ZB-H2: one stage on each device, and gradients of weights where nothing else can run."""
 
 from headway.core.errors import InvalidArgumentError
-from headway.core.schedule import Placement, Schedule
+from headway.core.schedule import Schedule, TaskPlacement
 from headway.core.stage_chain import stage_chain
 from headway.planner.schedule.predefined.listing import Rule, list_schedule
 
 
-def zb_h1(placement: Placement, num_micro_batches: int) -> Schedule:
+def zb_h1(placement: TaskPlacement, num_micro_batches: int) -> Schedule:
     """Holds no more than 1F1B's first device does, on any device."""
     p = placement.num_devices
     return _scheduled(placement, num_micro_batches, [p - d for d in range(p)], most=p, method="zb-h1")
 
 
-def zb_h2(placement: Placement, num_micro_batches: int) -> Schedule:
+def zb_h2(placement: TaskPlacement, num_micro_batches: int) -> Schedule:
     """Starts with twice as many forward tasks, so that no device waits where all tasks take the same time."""
     p = placement.num_devices
     ahead = [2 * (p - d) - 1 for d in range(p)]
     return _scheduled(placement, num_micro_batches, ahead, most=2 * p - 1, method="zb-h2")
 
 
-def _scheduled(placement: Placement, num_micro_batches: int, ahead: list[int], *, most: int, method: str) -> Schedule:
+def _scheduled(
+    placement: TaskPlacement, num_micro_batches: int, ahead: list[int], *, most: int, method: str
+) -> Schedule:
     """Args:
     ahead: of each device: forward tasks without their gradient of the input.
     most: of any device: forward tasks without their gradient of the weights.

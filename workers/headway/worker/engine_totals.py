@@ -52,8 +52,8 @@ class Step:
 
 
 @dataclass(slots=True)
-class Books:
-    """Adds steps up, and knows what lives."""
+class EngineTotals:
+    """The sum of an engine's steps, and the sequences that have not ended."""
 
     num_blocks: int
     live: dict[str, Live] = field(default_factory=dict)
@@ -146,7 +146,7 @@ class Books:
         return sum(live.num_tokens for live in self.live.values() if live.has_begun)
 
     def _prefill(self, num_tokens: int) -> float:
-        """Books prompt tokens to those who wait, the first that came first; returns the pairs that attention saw."""
+        """Counts prompt tokens for those who wait, the first that came first; returns the pairs that attention saw."""
         pairs = 0.0
         for live in self.live.values():
             if not num_tokens:

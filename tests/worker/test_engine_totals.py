@@ -5,7 +5,7 @@ import random
 from headway.core.block_hash import block_hashes
 from headway.core.request import GenerationRequest, SamplingParams
 from headway.engine.events import BlockEventLog
-from headway.worker.books import Books, Step
+from headway.worker.engine_totals import EngineTotals, Step
 from headway.worker.vllm.block_names import BlockNames
 
 SIZE = 4
@@ -67,16 +67,16 @@ def step(num_prefill: int, num_decodes: int, *, usage: float = 0.5) -> Step:
 
 
 def test_steps_add_up_to_work() -> None:
-    books = Books(num_blocks=10)
-    books.begin(request("a", 6))
-    books.begin(request("b", 4))
-    assert books.stats(num_cached_blocks=0).num_pending_prefill_tokens == 10
-    books.note_step(step(8, 0))
-    assert books.stats(num_cached_blocks=3).num_pending_prefill_tokens == 2
-    books.note_tokens("a", 1)
-    books.note_step(step(2, 1))
-    books.note_tokens("b", 1)
-    stats = books.stats(num_cached_blocks=9)
+    totals = EngineTotals(num_blocks=10)
+    totals.begin(request("a", 6))
+    totals.begin(request("b", 4))
+    assert totals.stats(num_cached_blocks=0).num_pending_prefill_tokens == 10
+    totals.note_step(step(8, 0))
+    assert totals.stats(num_cached_blocks=3).num_pending_prefill_tokens == 2
+    totals.note_tokens("a", 1)
+    totals.note_step(step(2, 1))
+    totals.note_tokens("b", 1)
+    stats = totals.stats(num_cached_blocks=9)
     assert (stats.num_running, stats.num_waiting, stats.num_context_tokens) == (2, 0, 12)
     assert (stats.num_used_blocks, stats.num_cached_blocks, stats.num_free_blocks) == (5, 5, 0)
     work = stats.work
@@ -86,23 +86,23 @@ def test_steps_add_up_to_work() -> None:
 
 
 def test_nothing_is_used_once_nothing_lives() -> None:
-    books = Books(num_blocks=10)
-    books.begin(request("a", 6))
-    books.note_step(step(6, 0))
-    assert books.end("a")
-    assert not books.end("a")
-    stats = books.stats(num_cached_blocks=2)
+    totals = EngineTotals(num_blocks=10)
+    totals.begin(request("a", 6))
+    totals.note_step(step(6, 0))
+    assert totals.end("a")
+    assert not totals.end("a")
+    stats = totals.stats(num_cached_blocks=2)
     assert (stats.num_running, stats.num_used_blocks, stats.num_cached_blocks, stats.num_free_blocks) == (0, 0, 2, 8)
 
 
 def test_a_sequence_does_not_run_by_a_step_from_before_it() -> None:
-    books = Books(num_blocks=10)
-    books.begin(request("a", 6))
-    books.note_step(step(6, 0))
-    books.end("a")
-    books.begin(request("b", 6))
-    stats = books.stats(num_cached_blocks=2)
+    totals = EngineTotals(num_blocks=10)
+    totals.begin(request("a", 6))
+    totals.note_step(step(6, 0))
+    totals.end("a")
+    totals.begin(request("b", 6))
+    stats = totals.stats(num_cached_blocks=2)
     assert (stats.num_running, stats.num_waiting, stats.num_used_blocks) == (0, 1, 0)
-    books.note_step(step(6, 0))
-    stats = books.stats(num_cached_blocks=2)
+    totals.note_step(step(6, 0))
+    stats = totals.stats(num_cached_blocks=2)
     assert (stats.num_running, stats.num_waiting, stats.num_used_blocks) == (1, 0, 5)

@@ -24,8 +24,8 @@ _SUBMIT_S = 0.02
 _ADAPTER_LOAD_S = 0.5
 
 
-class Survey:
-    """Looks at the groups for one request after the other."""
+class Candidates:
+    """Finds the groups for one request after the other."""
 
     def __init__(
         self,
@@ -48,7 +48,7 @@ class Survey:
         self._answer_overhead_s = answer_overhead_s
         self._clock = clock
 
-    def candidates(self, queued: QueuedRequest) -> Sequence[CandidateGroup]:
+    def find(self, queued: QueuedRequest) -> Sequence[CandidateGroup]:
         """Returns the groups that could serve a request, now or when they have room."""
         request = queued.request
         serving = [
