@@ -154,6 +154,10 @@ _MONITORING = fields(
             "Records attainment, and alerts.",
             of={
                 "enabled": flag("Whether a PrometheusRule is made."),
+                "docsUrl": text(
+                    "Where these pages are to be read, up to the last slash: alerts link to what to do in operate.md.",
+                    pattern="/$",
+                ),
                 "labels": named("Labels that Prometheus selects it by.", text("A value.")),
             },
         ),

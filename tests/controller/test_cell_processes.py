@@ -3,15 +3,20 @@
 import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from dataclasses import replace
 
+import grpc
 import pytest
 
 from headway.controller.cell_processes import CellProcesses
 from headway.controller.clients.cell import CellClient
+from headway.core.errors import UnavailableError
+from headway.rpc.interceptors import Context
 from headway.rpc.peers import Peers
 from headway.rpc.tasks import end_tasks
 from headway.store.membership import Member, Membership
 from headway.store.redis import Database
+from headway.v1 import cell_pb2, cell_pb2_grpc
 
 
 def member(kind: str, member_id: str, *, started_at_s: float = 1.0) -> Member:
@@ -81,3 +86,35 @@ async def test_a_worker_whose_cell_is_away_is_left_alone(database: Database, cap
     async with watched(database) as (processes, _, _):
         processes.end_run("gone-0", pid=1)
         await eventually(lambda: "There is no cell gone" in caplog.text)
+
+
+class EndingCell(cell_pb2_grpc.CellServiceServicer):
+    """A cell that ends runs when it is asked for the second time."""
+
+    def __init__(self) -> None:
+        self.asked: list[tuple[str, int]] = []
+
+    async def EndRun(  # noqa: N802 - the method's name in the protocol
+        self, request: cell_pb2.EndRunRequest, context: Context
+    ) -> cell_pb2.EndRunResponse:
+        self.asked.append((request.worker_id, request.pid))
+        if len(self.asked) == 1:
+            raise UnavailableError("The cell is busy.")
+        return cell_pb2.EndRunResponse()
+
+
+async def test_a_cell_that_does_not_answer_is_asked_again_while_the_run_goes_on(database: Database) -> None:
+    """Else the controller would count on a next run for ever, and load nothing on the one that there is."""
+    membership, cell, server = Membership(database), EndingCell(), grpc.aio.server()
+    cell_pb2_grpc.add_CellServiceServicer_to_server(cell, server)
+    endpoint = f"127.0.0.1:{server.add_insecure_port('127.0.0.1:0')}"
+    await server.start()
+    await membership.enter(member("worker", "cell-0-0"))
+    await membership.enter(replace(member("cell", "cell-0"), endpoint=endpoint))
+    try:
+        async with watched(database) as (processes, peers, _):
+            await eventually(lambda: len(peers.everyone) == 2)
+            processes.end_run("cell-0-0", pid=1)
+            await eventually(lambda: cell.asked == 2 * [("cell-0-0", 1)])
+    finally:
+        await server.stop(grace=None)

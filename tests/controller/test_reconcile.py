@@ -124,6 +124,14 @@ def test_replicas_change_one_after_the_other() -> None:
     assert start(wanted, {"w0": wanted["w0"], **served("a:w1")}) == ["w1: reload a (200 blocks, before 100)"]
 
 
+def test_groups_of_different_models_change_at_the_same_time() -> None:
+    wanted = works("a:w0 a:w1 b:w2 b:w3", num_blocks=200)
+    assert start(wanted, served("a:w0 a:w1 b:w2 b:w3")) == [
+        "w0: reload a (200 blocks, before 100)",
+        "w2: reload b (200 blocks, before 100)",
+    ]
+
+
 def test_groups_change_one_after_the_other() -> None:
     wanted = works("a:w0,w1 a:w2,w3", num_blocks=200)
     assert start(wanted, served("a:w0,w1 a:w2,w3")) == ["w0, w1: reload a (200 blocks, tp 2, before 100)"]

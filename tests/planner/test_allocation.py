@@ -5,7 +5,8 @@ from itertools import product
 
 import pytest
 
-from headway.planner.serving.allocation import ReplicaBounds, allocate, unseated
+from headway.planner.serving.allocation import allocate, unseated
+from headway.planner.serving.replica_bounds import ReplicaBounds
 
 Rates = list[list[float]]
 
@@ -128,3 +129,28 @@ def test_one_more_model_takes_its_groups_and_the_others_stay() -> None:
         changed = {group for group in before if after[group] != before[group]}
         assert len(changed) == list(after.values()).count(newcomer) <= 2
         assert {after[group] for group in changed} == {newcomer}
+
+
+def test_one_more_model_takes_its_groups_where_groups_are_unlike() -> None:
+    """Others could be spread better then. They are not moved for that, only where the slowest would have twice as
+    much."""
+    row = [1.0] * 16 + [2.7] * 8
+    keep = allocate([row] * 6, keep={})
+    assert keep is not None
+    after = allocate([row] * 7, keep=keep)
+    assert after is not None
+    changed = {group for group in keep if after[group] != keep[group]}
+    assert {after[group] for group in changed} == {6}
+    assert slowest_total([row] * 7, after) > slowest_total([row] * 7, allocate([row] * 7, keep={}) or {}) / 2
+
+    worst = {group: 0 for group in range(24) if group != 23} | {23: 1}
+    spread = allocate([row] * 3, keep=worst)
+    assert spread is not None
+    assert slowest_total([row] * 3, spread) > 2 * 2.7
+
+
+def test_a_model_that_has_lost_its_groups_takes_some_and_nothing_else_moves() -> None:
+    keep = {group: group // 4 for group in range(20)}
+    after = allocate([[1.0] * 20 for _ in range(6)], keep=keep)
+    assert after is not None
+    assert {after[group] for group in keep if after[group] != keep[group]} == {5}

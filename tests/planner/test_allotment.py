@@ -1,5 +1,6 @@
 """Models that are to be served on different terms: in a layout, by roles, on some pools."""
 
+import random
 from collections import Counter, defaultdict
 from dataclasses import replace
 from typing import Any
@@ -49,6 +50,25 @@ def test_a_group_stays_on_one_machine(plan_for: Any, make_model: Any, make_worke
         pool_of(make_worker(f"worker-{index}"), "", machine=name) for index, name in enumerate(("a", "b", "b", "c"))
     ]
     assert homes(plan_for(models, workers))["wide"] == [("worker-1", "worker-2")]
+
+
+def test_groups_stay_whole_where_fewer_workers_are_left_for_them(
+    plan_for: Any, make_model: Any, make_worker: Any
+) -> None:
+    """In whichever order workers come: leases tell of them by when they started."""
+    wide = replace(make_model("wide"), parallel=TP2)
+    workers = [
+        pool_of(make_worker(f"cell-{index // 2}-{index % 2}"), "", machine=f"{index // 2}") for index in range(12)
+    ]
+    random.Random(3).shuffle(workers)
+    before = plan_for([make_model("small"), wide], workers)
+    after = plan_for([make_model("small"), wide, make_model("other")], workers, current=before)
+    assert len(homes(before)["wide"]) == 3
+    assert len(homes(after)["wide"]) == 2
+    for plan in (before, after):
+        assert all(first[:-1] == second[:-1] for first, second in homes(plan)["wide"]), "each in one cell"
+    assert set(homes(after)["wide"]) < set(homes(before)["wide"])
+    assert set(homes(after)["small"]) <= set(homes(before)["small"])
 
 
 def test_models_are_served_by_their_pools_only(plan_for: Any, make_model: Any, make_worker: Any) -> None:

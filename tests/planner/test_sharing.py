@@ -116,6 +116,21 @@ def test_a_shared_placement_is_kept(plan_for: Any, models: Any, make_worker: Any
     assert {a.model: a.worker_id for a in fewer.assignments} == {"large": "worker-0", "small": "worker-1"}
 
 
+def test_one_more_model_joins_where_most_room_is_and_the_others_stay(
+    plan_for: Any, models: Any, make_worker: Any
+) -> None:
+    """A plan from nothing would put the large one on the first worker, whoever is there."""
+    large, small, bert = models
+    workers = [make_worker(f"worker-{index}") for index in range(2)]
+    before = plan_for([small], workers[:1])
+    before = plan_for([small, large], workers, current=before)
+    after = plan_for([large, bert, small], workers, current=before)
+    homes = {(a.model, a.worker_id) for a in after.assignments}
+    assert homes == {("small", "worker-0"), ("large", "worker-1"), ("bert", "worker-0")}
+    assert after.assignment("worker-1", "large") == before.assignment("worker-1", "large")
+    assert find_violations(after) == []
+
+
 def test_models_without_room_together_are_refused(plan_for: Any, models: Any, make_worker: Any) -> None:
     with pytest.raises(FailedPreconditionError, match="3 models have no room together on 1 worker") as caught:
         plan_for(models, [make_worker(memory_bytes=GIB)])

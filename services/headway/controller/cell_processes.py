@@ -78,10 +78,17 @@ class CellProcesses:
         """Whoever started them has recorded them."""
 
     async def _end_run(self, name: str, pid: int) -> None:
-        try:
-            await self._client.end_run(name, pid=pid)
-        except HeadwayError as error:
-            log.warning("%s is not ended: %s", name, error)
+        """Asks until the run is over: nothing more is loaded there until the next one has come."""
+        while True:
+            try:
+                await self._client.end_run(name, pid=pid)
+            except HeadwayError as error:
+                log.warning("%s is not ended: %s", name, error)
+            else:
+                return
+            await asyncio.sleep(_LOOK_EVERY_S)
+            if not any((member.member_id, member.pid) == (name, pid) for member in self._peers.members("worker")):
+                return
 
 
 def _status(member: Member) -> ProcessStatus:

@@ -3,8 +3,8 @@
 What is loaded or drained is a model on a group of workers; most groups are of one, and a group may have several models.
 Order keeps models served: what takes nobody's place is loaded first, all groups at once and each model by model, also
 beside what is to go where memory has room for both; then
-what is in the way of others gives way to them, one after the other, those first that are served elsewhere; only then
-what is not needed is drained.
+what is in the way of others gives way to them, of each model one group after the other, those first that are served
+elsewhere; only then what is not needed is drained.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -134,8 +134,8 @@ def startable(
         return _disjoint([action for action in idle if _can_leave(action, wanted, serving)])
     ready = [action for action in replacements if _can_leave(action, wanted, serving)]
     if not ready and wanted.keys() <= serving.keys():
-        ready = replacements  # they trade models, so one must go first
-    return ready[:1]
+        return replacements[:1]  # they trade models, so one must go first
+    return _one_of_each_model(ready)
 
 
 def _action(
@@ -157,6 +157,18 @@ def _disjoint(actions: Sequence[Action]) -> list[Action]:
         if involved.isdisjoint(action.involved):
             chosen.append(action)
             involved.update(action.involved)
+    return chosen
+
+
+def _one_of_each_model(actions: Sequence[Action]) -> list[Action]:
+    """Returns the actions that end no model and share no worker with one before them."""
+    ended: set[str] = set()
+    chosen = []
+    for action in _disjoint(actions):
+        models = {work.model for work in action.before}
+        if ended.isdisjoint(models):
+            chosen.append(action)
+            ended |= models
     return chosen
 
 

@@ -3,9 +3,25 @@
 import hashlib
 import json
 from dataclasses import dataclass, field
+from functools import lru_cache
 
 from headway.core.engine_kind import EngineKind
 from headway.core.engine_server import ServerFacts
+
+
+@lru_cache(maxsize=256)
+def _hash(
+    device: str,
+    name: str,
+    num_threads: int,
+    software: tuple[tuple[str, str], ...],
+    is_emulated: bool,  # noqa: FBT001
+) -> str:
+    """Fleets have few kinds of hardware, and plans ask for each worker's again and again."""
+    facts: list[object] = [device, name, num_threads, software]
+    if is_emulated:  # else as ever, so that what was measured stays known
+        facts.append("emulated")
+    return hashlib.sha256(json.dumps(facts).encode()).hexdigest()[:16]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,11 +69,7 @@ class Hardware:
     @property
     def content_hash(self) -> str:
         """Equal for workers whose timings are interchangeable; memory size and which GPU it is do not count."""
-        facts: list[object] = [self.device, self.name, self.num_threads, sorted(self.software.items())]
-        if self.is_emulated:  # else as ever, so that what was measured stays known
-            facts.append("emulated")
-        text = json.dumps(facts)
-        return hashlib.sha256(text.encode()).hexdigest()[:16]
+        return _hash(self.device, self.name, self.num_threads, tuple(sorted(self.software.items())), self.is_emulated)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -6,28 +6,16 @@ is dearest. With equal groups this greedy choice is optimal; with unequal ones t
 moving single groups afterwards closes most of the gap.
 """
 
+from bisect import bisect_left
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from itertools import combinations
-from math import fsum
+from collections.abc import Mapping, Sequence
+
+from headway.planner.serving.exchange import LEAST_GAIN, exchanged
+from headway.planner.serving.layouts import CERTAIN_GAIN
+from headway.planner.serving.replica_bounds import ReplicaBounds
 
 Rates = Sequence[Sequence[float]]
 """`rates[model][group]`: tokens per second of a replica; 0 where the model does not fit."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ReplicaBounds:
-    """How many replicas a model has at least and at most; None for as many as there are groups."""
-
-    least: int = 1
-    most: int | None = None
-
-    def allows(self, num_replicas: int) -> bool:
-        return self.least <= num_replicas and not self.is_above(num_replicas)
-
-    def is_above(self, num_replicas: int) -> bool:
-        return self.most is not None and num_replicas > self.most
 
 
 def allocate(rates: Rates, *, keep: Mapping[int, int], bounds: Sequence[ReplicaBounds] = ()) -> dict[int, int] | None:
@@ -37,20 +25,24 @@ def allocate(rates: Rates, *, keep: Mapping[int, int], bounds: Sequence[ReplicaB
 
     Args:
         keep: model by group of an earlier allocation; it is extended, and shortened where a model has too many, but not
-            changed otherwise if it still serves every model. Else as many groups as possible keep their models, of
-            those that are alike.
+            changed otherwise if it still serves every model. Models that have too few groups take some of others. Where
+            the slowest would have twice as much from another allocation, that is taken; as many groups as possible then
+            keep their models, of those that are alike.
         bounds: by model; empty for one group of each at least.
     """
     bounds = bounds or [ReplicaBounds()] * len(rates)
     kept = {group: model for group, model in keep.items() if rates[model][group] > 0}
-    if kept.keys() == keep.keys() and set(kept.values()) == set(range(len(rates))):
-        extended = _give_spares(rates, _shortened(kept, bounds), bounds)
-        if _is_allowed(extended, bounds):
-            return extended
+    grown = _give_to_short(rates, _give_spares(rates, _shortened(kept, bounds), bounds), bounds, Counter(kept.values()))
+    is_kept = _is_allowed(grown, bounds)
+    if is_kept and kept.keys() == keep.keys() and set(kept.values()) == set(range(len(rates))):
+        return grown
     assignment = _assign_each(rates, bounds)
     if assignment is None:
         return None
-    return _settled(rates, _improve(rates, _give_spares(rates, assignment, bounds), bounds), kept)
+    anew = exchanged(rates, _give_spares(rates, assignment, bounds), bounds)
+    if kept and is_kept and min(_totals(rates, anew)) < CERTAIN_GAIN * min(_totals(rates, grown)):
+        return grown
+    return _settled(rates, anew, kept)
 
 
 def unseated(rates: Rates, bounds: Sequence[ReplicaBounds] = ()) -> list[int]:
@@ -74,6 +66,37 @@ def _shortened(model_of: Mapping[int, int], bounds: Sequence[ReplicaBounds]) -> 
         if not bounds[model].is_above(counts[model]):
             left[group] = model
     return left
+
+
+def _give_to_short(
+    rates: Rates, model_of: Mapping[int, int], bounds: Sequence[ReplicaBounds], before: Mapping[int, int]
+) -> dict[int, int]:
+    """Gives groups of others to the models that had too few, one after the other to the slowest of them: as many as
+    they have to have, and more while the slower of both gains.
+
+    Args:
+        before: how many groups each model had.
+    """
+    model_of = dict(model_of)
+    short = {model for model, of_model in enumerate(bounds) if before.get(model, 0) < of_model.least}
+    totals, counts = _totals(rates, model_of), Counter(model_of.values())
+    while short:
+        taker = min(short, key=lambda model: (counts[model] >= bounds[model].least, totals[model], model))
+        offers = [
+            (min(left := totals[giver] - rates[giver][group], totals[taker] + rates[taker][group]), left, -group)
+            for group, giver in model_of.items()
+            if giver != taker and rates[taker][group] > 0 and counts[giver] > bounds[giver].least
+        ]
+        slower, _, group = max(offers, default=(0.0, 0.0, 0))
+        is_needed = bool(offers) and counts[taker] < bounds[taker].least
+        gains = slower > totals[taker] * (1 + LEAST_GAIN)
+        if bounds[taker].is_above(counts[taker] + 1) or not (is_needed or gains):
+            short.remove(taker)
+            continue
+        giver, model_of[-group] = model_of[-group], taker
+        counts.update({taker: 1, giver: -1})
+        totals = _totals(rates, model_of)
+    return model_of
 
 
 def _settled(rates: Rates, model_of: Mapping[int, int], kept: Mapping[int, int]) -> dict[int, int]:
@@ -105,11 +128,17 @@ def _assign_each(rates: Rates, bounds: Sequence[ReplicaBounds]) -> dict[int, int
     """Assigns each model its least number of groups, with the slowest of these replicas as fast as possible."""
     seats = _seats(bounds)
     rows = [rates[model] for model in seats]
-    for least_rate in sorted({rate for row in rates for rate in row if rate > 0}, reverse=True):
-        assignment = _match(rows, least_rate=least_rate)
-        if len(assignment) == len(seats):
-            return {group: seats[seat] for group, seat in assignment.items()}
-    return None
+    least_rates = sorted({rate for row in rates for rate in row if rate > 0}, reverse=True)
+    tried: dict[float, dict[int, int]] = {}
+
+    def has_seats(rate: float) -> bool:
+        tried[rate] = _match(rows, least_rate=rate)
+        return len(tried[rate]) == len(seats)
+
+    first = bisect_left(least_rates, 1, key=has_seats)
+    if first == len(least_rates):
+        return None
+    return {group: seats[seat] for group, seat in tried[least_rates[first]].items()}
 
 
 def _match(rates: Rates, *, least_rate: float) -> dict[int, int]:
@@ -154,61 +183,6 @@ def _give_spares(rates: Rates, model_of: dict[int, int], bounds: Sequence[Replic
         counts[model] += 1
         spare.remove(group)
     return model_of
-
-
-def _improve(rates: Rates, model_of: dict[int, int], bounds: Sequence[ReplicaBounds]) -> dict[int, int]:
-    """Moves and swaps groups as long as the slowest models gain; every change raises the sorted totals, so it ends."""
-    model_of = dict(model_of)
-    improved = True
-    while improved:
-        improved = False
-        held: dict[int, list[int]] = {model: [] for model in range(len(rates))}
-        for group, model in model_of.items():
-            held[model].append(group)
-        for moves in _neighbours(len(rates), model_of):
-            if all(rates[model][group] > 0 for group, model in moves.items()) and _gains(
-                rates, moves, model_of, held, bounds
-            ):
-                model_of, improved = model_of | moves, True
-                break
-    return model_of
-
-
-def _neighbours(num_models: int, model_of: Mapping[int, int]) -> Iterator[dict[int, int]]:
-    """Moves of single groups to other models, and swaps."""
-    for group, before in model_of.items():
-        for model in range(num_models):
-            if model != before:
-                yield {group: model}
-    for first, second in combinations(model_of, 2):
-        if model_of[first] != model_of[second]:
-            yield {first: model_of[second], second: model_of[first]}
-
-
-def _gains(
-    rates: Rates,
-    moves: Mapping[int, int],
-    model_of: Mapping[int, int],
-    held: Mapping[int, Sequence[int]],
-    bounds: Sequence[ReplicaBounds],
-) -> bool:
-    """Whether moves raise the sorted totals, and no model has too few or too many groups then. Only those that lose or
-    win a group count: the others are on both sides of the comparison."""
-    concerned = {*moves.values(), *(model_of[group] for group in moves)}
-    after = {
-        model: [group for group in held[model] if group not in moves]
-        + [group for group, winner in moves.items() if winner == model]
-        for model in concerned
-    }
-    if not all(bounds[model].allows(len(groups)) for model, groups in after.items()):
-        return False
-    before = sorted(_total(rates[model], held[model]) for model in concerned)
-    return sorted(_total(rates[model], groups) for model, groups in after.items()) > before
-
-
-def _total(row: Sequence[float], groups: Sequence[int]) -> float:
-    """The same whatever the groups' order, or gains of a rounding would go round in circles."""
-    return fsum(row[group] for group in groups)
 
 
 def _totals(rates: Rates, model_of: Mapping[int, int]) -> list[float]:

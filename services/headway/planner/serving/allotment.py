@@ -13,6 +13,7 @@ from headway.core.cluster import PlanWorker
 from headway.core.errors import FailedPreconditionError
 from headway.core.parallel_config import ParallelConfig
 from headway.core.plan.serving import Alternative, EngineLimits, ModelDeployment, ServingPlan, Verdict
+from headway.planner.serving.grouping import Group, form_groups, in_order
 
 _Bin = tuple[str, str]  # the pool, and which hardware: workers that may be a group
 
@@ -121,6 +122,7 @@ def allot(
         _check_pools(each, workers)
     if len(empty) == 1:
         return [_with(each, [worker for worker in workers if each.may_use(worker.pool)], current) for each in empty]
+    workers = in_order(workers)
     bins = Counter(map(_bin_of, workers))
     least = {each.terms: max(each.least, (needs or {}).get(each.terms, 0)) for each in empty}
     seats = _seats(empty, bins, least)
@@ -214,17 +216,14 @@ def _take(
     taken: dict[Terms, list[PlanWorker]] = {}
     held = {each.terms: _held(each, current) for each in allotments}
     for allotment in sorted(allotments, key=lambda each: -each.group_size):
-        own = held[allotment.terms]
-        others = {name for terms, names in held.items() if terms != allotment.terms for name in names}
+        others = {
+            ids: place for terms, groups in held.items() if terms != allotment.terms for ids, place in groups.items()
+        }
         for each, size in seats[allotment.terms].items():
-            candidates = [worker for worker in free.values() if _bin_of(worker) == each]
-            apart = _apart(candidates, allotment.group_size)
-            ranked = [
-                (worker.worker_id not in own, worker.worker_id in others, worker.worker_id in apart, index)
-                for index, worker in enumerate(candidates)
-            ]
-            for *_, index in sorted(ranked)[:size]:
-                taken.setdefault(allotment.terms, []).append(free.pop(candidates[index].worker_id))
+            there = {name: worker for name, worker in free.items() if _bin_of(worker) == each}
+            own = [ids for ids in held[allotment.terms] if there.keys() >= set(ids)]
+            for worker_id in _chosen(there, size, group_size=allotment.group_size, own=own, others=others):
+                taken.setdefault(allotment.terms, []).append(free.pop(worker_id))
     position = {worker.worker_id: index for index, worker in enumerate(workers)}
     return [
         _with(each, sorted(taken.get(each.terms, ()), key=lambda worker: position[worker.worker_id]), current)
@@ -232,19 +231,52 @@ def _take(
     ]
 
 
-def _apart(workers: Sequence[PlanWorker], group_size: int) -> set[str]:
-    """Those that are left over where each machine's workers form groups."""
-    machines: defaultdict[str, list[str]] = defaultdict(list)
-    for worker in workers:
-        machines[worker.machine].append(worker.worker_id)
-    return {name for ids in machines.values() for name in ids[len(ids) - len(ids) % group_size :]}
+def _chosen(
+    workers: Mapping[str, PlanWorker],
+    size: int,
+    *,
+    group_size: int,
+    own: Sequence[tuple[str, ...]],
+    others: Mapping[tuple[str, ...], int],
+) -> list[str]:
+    """Chooses `size` workers: whole groups that serve the models already, then groups of neighbours, those first that
+    are on one machine, and that others miss least.
+
+    Args:
+        workers: to choose from, by id.
+        own: groups that serve the models, those first that are needed most.
+        others: groups that serve other models, each with its place among its model's groups, from 1.
+    """
+    chosen: dict[str, None] = {}
+    for ids in own:
+        if group_size in (1, len(ids)) and len(chosen) + len(ids) <= size:
+            chosen.update(dict.fromkeys(ids))
+    place_of = {name: place for ids, place in others.items() for name in ids}
+    own_ids = {name for ids in own for name in ids}
+
+    def disturbance(group: Group) -> tuple[int, int, int, int]:
+        names, num_machines = [worker.worker_id for worker in group], len({worker.machine for worker in group})
+        places = [place_of[name] for name in names if name in place_of]
+        return sum(name not in own_ids for name in names), num_machines, len(places), -min(places, default=0)
+
+    left = [worker for name, worker in workers.items() if name not in chosen]
+    for group in sorted(form_groups(left, size=group_size), key=disturbance):
+        if len(chosen) + group_size <= size:
+            chosen.update(dict.fromkeys(worker.worker_id for worker in group))
+    return list(chosen)
 
 
-def _held(allotment: Allotment, current: ServingPlan | None) -> set[str]:
-    """Workers that serve its models by the plan in use."""
+def _held(allotment: Allotment, current: ServingPlan | None) -> dict[tuple[str, ...], int]:
+    """Groups that serve its models by the plan in use, each with its place among its model's groups, from 1; the first
+    ones first, so that none of the models goes without while another one has several."""
     names = {model.name for model in allotment.models}
-    assignments = current.assignments if current is not None else ()
-    return {worker_id for each in assignments if each.model in names for worker_id in each.worker_ids}
+    count: Counter[str] = Counter()
+    groups: dict[tuple[str, ...], int] = {}
+    for each in current.assignments if current is not None else ():
+        if each.model in names:
+            count[each.model] += 1
+            groups.setdefault(each.worker_ids, count[each.model])
+    return dict(sorted(groups.items(), key=lambda item: item[1]))
 
 
 def _with(allotment: Allotment, workers: Sequence[PlanWorker], current: ServingPlan | None) -> Allotment:

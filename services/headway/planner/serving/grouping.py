@@ -1,11 +1,16 @@
 """Forms groups of workers that serve a model together."""
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 
 from headway.core.cluster import PlanWorker
 
 Group = tuple[PlanWorker, ...]
 """Workers by rank; the first leads."""
+
+
+def in_order(workers: Iterable[PlanWorker]) -> list[PlanWorker]:
+    """Workers by their names, those of one machine beside each other: 'worker-2' comes before 'worker-10'."""
+    return sorted(workers, key=lambda worker: _natural(worker.worker_id))
 
 
 def form_groups(workers: Sequence[PlanWorker], *, size: int, keep: Collection[tuple[str, ...]] = ()) -> list[Group]:
@@ -49,3 +54,9 @@ def _cut(workers: Sequence[PlanWorker], size: int) -> list[Group]:
 
 def _are_equal(group: Group) -> bool:
     return len({worker.hardware.content_hash for worker in group}) == 1
+
+
+def _natural(worker_id: str) -> tuple[str, int, str]:
+    stem = worker_id.rstrip("0123456789")
+    digits = worker_id[len(stem) :]
+    return stem, int(digits or -1), worker_id

@@ -21,7 +21,7 @@ from headway.planner.serving.prediction import REFERENCE_TOKENS
 MIN_GAIN = 1.2
 """Times the throughput of the layout in use, for another to replace it."""
 
-_CERTAIN_GAIN = 2.0
+CERTAIN_GAIN = 2.0
 """Times the throughput of lone workers, for another layout to take their place without an objective."""
 
 _MAX_RANKS = 16
@@ -129,7 +129,7 @@ def _choose_best(candidates: Sequence[CandidateLayout]) -> tuple[CandidateLayout
     has_slo = any(model.slo for model in candidates[0].plan.models)
     can_keep_slo = any(candidate.rate_at_slo for candidate in candidates)
     best_worth = max(_worth(candidate, candidates) for candidate in candidates)
-    if alone is not None and not (has_slo and can_keep_slo) and best_worth < _CERTAIN_GAIN * alone.rate:
+    if alone is not None and not (has_slo and can_keep_slo) and best_worth < CERTAIN_GAIN * alone.rate:
         return alone, Verdict.REPLICAS
     near = [candidate for candidate in candidates if _worth(candidate, candidates) >= _NEAR * best_worth]
     return min(near, key=lambda candidate: (candidate.tpot_s, candidate.parallel.num_ranks)), Verdict.BEST

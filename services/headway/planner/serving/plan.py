@@ -15,11 +15,12 @@ from headway.core.profile import Profile
 from headway.core.roles import check_roles
 from headway.core.shard import check_parallel
 from headway.core.stage_profile import StageProfile
-from headway.planner.serving.allocation import ReplicaBounds, allocate, unseated
-from headway.planner.serving.grouping import Group, form_groups
+from headway.planner.serving.allocation import allocate, unseated
+from headway.planner.serving.grouping import Group, form_groups, in_order
 from headway.planner.serving.memory import Shortfall
 from headway.planner.serving.refusal import no_common_allocation, no_group_fits, too_few_groups, too_few_workers
 from headway.planner.serving.replica import size_replica
+from headway.planner.serving.replica_bounds import ReplicaBounds
 from headway.planner.serving.roles import with_roles
 from headway.planner.serving.sharing import CoLocation, share_groups
 from headway.planner.serving.sizings import size_each
@@ -60,7 +61,7 @@ def make_plan(
     """
     _check(models, workers)
     check_roles(models, limits)
-    workers = sorted(workers, key=lambda worker: _natural(worker.worker_id))
+    workers = in_order(workers)
     groups = _group(models, workers, limits.parallel, current)
     size = partial(
         size_replica,
@@ -73,10 +74,10 @@ def make_plan(
     sizings = [size_each(model, groups, size=size) for model in models]
     _check_fits(models, sizings, limits=limits)
     bounds = [ReplicaBounds(least=model.min_replicas or 1, most=model.max_replicas) for model in models]
-    co_location = _co_location(models, groups, current, bounds)
+    co_location = _co_location(models, groups, current)
     if len(groups) < sum(of_model.least for of_model in bounds) > len(models):
         raise too_few_groups(models, groups)
-    if co_location is not None or len(groups) < len(models):
+    if len(groups) < len(models) or _stays(co_location, current, bounds):
         shared = share_groups(models, groups, size=size, keep=co_location)
         return _plan(models, workers, shared, plan_id=plan_id, created_at_s=created_at_s)
     rates = [[_rate(sizing) for sizing in row] for row in sizings]
@@ -187,29 +188,19 @@ def _kept(models: Sequence[ModelDeployment], groups: Sequence[Group], current: S
     }
 
 
-def _co_location(
-    models: Sequence[ModelDeployment],
-    groups: Sequence[Group],
-    current: ServingPlan | None,
-    bounds: Sequence[ReplicaBounds],
-) -> CoLocation | None:
-    """The models of each group in a current plan whose models share groups; None where they do not, or differ."""
-    if current is None:
-        return None
+def _co_location(models: Sequence[ModelDeployment], groups: Sequence[Group], current: ServingPlan | None) -> CoLocation:
+    """The models of each group in a current plan, of those that there are."""
     model_at = {model.name: index for index, model in enumerate(models)}
     there = {tuple(worker.worker_id for worker in group): set[int]() for group in groups}
-    for assignment in current.assignments:
-        if assignment.worker_ids not in there or assignment.model not in model_at:
-            return None
-        there[assignment.worker_ids].add(model_at[assignment.model])
-    counts = Counter(model for of_group in there.values() for model in of_group)
+    for assignment in current.assignments if current is not None else ():
+        if assignment.worker_ids in there and assignment.model in model_at:
+            there[assignment.worker_ids].add(model_at[assignment.model])
+    return tuple(tuple(sorted(of_group)) for of_group in there.values())
+
+
+def _stays(co_location: CoLocation, current: ServingPlan | None, bounds: Sequence[ReplicaBounds]) -> bool:
+    """Whether a current plan whose models share groups goes on as it is."""
+    counts = Counter(model for of_group in co_location for model in of_group)
     is_complete = all(of_model.allows(counts[model]) for model, of_model in enumerate(bounds))
-    is_shared = any(len(co_location) > 1 for co_location in there.values())
-    return tuple(tuple(sorted(co_location)) for co_location in there.values()) if is_complete and is_shared else None
-
-
-def _natural(worker_id: str) -> tuple[str, int, str]:
-    """Sort key that puts 'worker-2' before 'worker-10'."""
-    stem = worker_id.rstrip("0123456789")
-    digits = worker_id[len(stem) :]
-    return stem, int(digits or -1), worker_id
+    is_shared = any(len(of_group) > 1 for of_group in co_location)
+    return is_complete and is_shared and current is not None and counts.total() == len(current.assignments)

@@ -24,24 +24,21 @@ CoLocation: TypeAlias = tuple[tuple[int, ...], ...]
 
 
 def share_groups(
-    models: Sequence[ModelDeployment], groups: Sequence[Group], *, size: Size, keep: CoLocation | None = None
+    models: Sequence[ModelDeployment], groups: Sequence[Group], *, size: Size, keep: CoLocation = ()
 ) -> list[Assignment]:
     """Makes one assignment for each model on each of its groups, those of a group one after the other.
 
     Args:
         size: makes a model's assignment to a group that has nothing else.
-        keep: the co-location to keep; None to choose one.
+        keep: the models that each group has already; they stay, if those that none has find room beside them.
 
     Raises:
         FailedPreconditionError: they have no room together.
     """
     needs = [[_need(size, model, group) for group in groups] for model in models]
     rooms = [_room(group) for group in groups]
-    co_location = keep or pack(needs, rooms)
-    if co_location is None or any(
-        room < sum(needs[model][index] for model in there)
-        for index, (room, there) in enumerate(zip(rooms, co_location, strict=True))
-    ):
+    co_location = pack(needs, rooms, keep=keep) or pack(needs, rooms)
+    if co_location is None:
         raise no_room_together(models, [min(row) for row in needs], groups, runtime_bytes=_runtime(groups[0]))
     return [
         assignment
@@ -52,15 +49,21 @@ def share_groups(
     ]
 
 
-def pack(needs: Sequence[Sequence[int]], rooms: Sequence[int]) -> CoLocation | None:
+def pack(needs: Sequence[Sequence[int]], rooms: Sequence[int], *, keep: CoLocation = ()) -> CoLocation | None:
     """Packs the largest model first, each where most room is left; None where one then finds no room.
 
     Args:
         needs: `needs[model][group]`, bytes of each worker.
         rooms: bytes of each worker, by group.
+        keep: models that stay where they are, by group.
     """
-    left, co_location = list(rooms), [list[int]() for _ in rooms]
-    for model in sorted(range(len(needs)), key=lambda model: (-min(needs[model]), model)):
+    co_location = [list(there) for there in keep or [()] * len(rooms)]
+    left = [
+        room - sum(needs[model][group] for model in there)
+        for group, (room, there) in enumerate(zip(rooms, co_location, strict=True))
+    ]
+    kept = {model for there in keep for model in there}
+    for model in sorted(set(range(len(needs))) - kept, key=lambda model: (-min(needs[model]), model)):
         group = max(range(len(rooms)), key=lambda group: (left[group] - needs[model][group], -group))
         left[group] -= needs[model][group]
         co_location[group].append(model)
