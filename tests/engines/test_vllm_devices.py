@@ -1,5 +1,5 @@
-"""A stack with `--tp 2`, in which vLLM splits each layer over the devices of one worker (the last two), and ours over two
-workers: `make test-vllm`."""
+"""A stack with `--tp 2`, in which vLLM splits each layer over the devices of one worker (the last two), and ours over
+two workers: `make test-vllm`."""
 
 import signal
 from collections.abc import Iterator
