@@ -133,6 +133,20 @@ def test_each_of_several_workers_has_cores_of_its_own(make_model: Any) -> None:
     assert "OMP_PROC_BIND" not in specs[0].runtime, "its places would be those of the process that it is forked from"
 
 
+def test_a_worker_with_vllm_has_several_devices(make_model: Any) -> None:
+    options = WorkerOptions(count=3, num_vllm=2, vllm_python="/vllm/python", vllm_devices=2)
+    workers = resolve_workers(options, machine=MACHINE)
+    assert (workers.num_threads, workers.memory_bytes) == (1, 8_000 // 5)
+    assert workers.cores == ((0,), (4, 1), (5, 2))
+    own, *others = wanted_processes(make_deployment(make_model, workers=workers), settings=SETTINGS)[:3]
+    assert "--num-devices" not in own.command
+    assert ["--num-devices 2 --engine vllm" in " ".join(other.command) for other in others] == [True, True]
+    gpus = resolve_workers(replace(options, device="cuda"), machine=replace(MACHINE, gpus=tuple("abcde"))).gpus
+    assert gpus == ("a", "b,c", "d,e")
+    with pytest.raises(FailedPreconditionError, match="3 workers need 5 GPUs with --tp 2, and this machine has 4"):
+        resolve_workers(replace(options, device="cuda"), machine=replace(MACHINE, gpus=tuple("abcd")))
+
+
 @pytest.mark.parametrize(
     "workers",
     [

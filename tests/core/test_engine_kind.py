@@ -78,7 +78,7 @@ def test_an_engines_own_arguments_pass(text: str) -> None:
     [
         ("--max-num-seqs 4", "--max-num-seqs'.*decided by --max-num-seqs"),
         ("--enforce-eager --block_size=16", "decided by --block-size"),
-        ("-tp 2", "decided by the plan"),
+        ("-tp 2", "decided by --tp"),
         ("--gpu-memory-utilization 0.5", "decided by --memory"),
         ("enforce-eager", "is no flag"),
         ("--model 'half", "cannot be read"),

@@ -23,7 +23,7 @@ HAS_VLLM = bool(os.environ.get("HEADWAY_TEST_VLLM"))
 """`make test-vllm` sets the variable: vLLM needs an environment of its own. Without, what takes the place of its server
 speaks as it does."""
 ENGINES = tuple(EngineKind) if HAS_VLLM else (EngineKind.HEADWAY, EngineKind.VLLM_SERVER)
-collect_ignore = [] if HAS_VLLM else ["test_vllm_loading.py", "test_vllm_stack.py"]
+collect_ignore = [] if HAS_VLLM else ["test_vllm_devices.py", "test_vllm_loading.py", "test_vllm_stack.py"]
 
 
 @pytest.fixture(scope="session")

@@ -1,6 +1,5 @@
 """A stack whose workers compute with vLLM beside one of ours: `make test-vllm`."""
 
-import json
 import random
 import time
 from collections import Counter
@@ -8,7 +7,6 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from statistics import median
-from typing import Any
 
 import httpx
 import psutil
@@ -16,13 +14,11 @@ import pytest
 import yaml
 
 from tests.adapters import make_adapter
+from tests.engines.completions import NUM_TOKENS, ask, body, killed_at, text_of, until_serving
 from tests.integration.stack import RunningStack, wait_for
 
 _UP_TIMEOUT_S = 600
-_KILLED_AT = 17
-_NUM_TOKENS = 400
 _NUM_ARRIVALS = 100
-_PROMPT = "the headway between two trains " * 8
 
 
 @pytest.fixture(scope="module")
@@ -47,55 +43,10 @@ def stack(tmp_path_factory: pytest.TempPathFactory, tiny: Path) -> Iterator[Runn
     running.stop()
 
 
-def body(model: str = "tiny", **fields: Any) -> dict[str, Any]:
-    base = {"model": model, "prompt": _PROMPT, "max_tokens": 24, "temperature": 0, "ignore_eos": True}
-    return base | fields
-
-
-def ask(stack: RunningStack, *, headers: dict[str, str] | None = None, **fields: Any) -> httpx.Response:
-    return httpx.post(f"{stack.url}/v1/completions", json=body(**fields), headers=headers, timeout=120)
-
-
-def text_of(response: httpx.Response) -> str:
-    assert response.status_code == 200, response.text
-    return str(response.json()["choices"][0]["text"])
-
-
-def killed_at(stack: RunningStack, **fields: Any) -> tuple[str, dict[str, Any] | None]:
-    """Streams an answer, whose worker is killed at its 17th token; returns its text, and the error that ended it."""
-    text, error, is_killed = "", None, False
-    asked = body(max_tokens=_NUM_TOKENS, stream=True, **fields)
-    with httpx.stream("POST", f"{stack.url}/v1/completions", json=asked, timeout=300) as response:
-        events = (line.removeprefix("data: ") for line in response.iter_lines() if line.startswith("data: "))
-        for number, event in enumerate(events):
-            if event == "[DONE]":
-                break
-            message = json.loads(event)
-            if (error := message.get("error")) is not None:
-                break
-            text += message["choices"][0]["text"]
-            if number >= _KILLED_AT and not is_killed:
-                stack.kill(busy_worker(stack))
-                is_killed = True
-    assert is_killed
-    return text, error
-
-
-def busy_worker(stack: RunningStack) -> str:
-    """The vLLM worker that runs something."""
-    return next(
-        load["worker_id"]
-        for load in stack.status()["fleet"]["groups"]
-        if load["model"] == "tiny" and load.get("num_running", 0)
-    )
-
-
-def until_both_serve(stack: RunningStack) -> None:
-    def serve() -> bool:
-        workers = stack.status()["controller"]["workers"]
-        return sum(worker["state"] == "ready" and worker.get("model") == "tiny" for worker in workers) == 2
-
-    wait_for(serve, timeout_s=400)
+def kill_busy(stack: RunningStack) -> None:
+    """`kill -9` of the vLLM worker that runs something."""
+    loads = stack.status()["fleet"]["groups"]
+    stack.kill(next(load["worker_id"] for load in loads if load["model"] == "tiny" and load.get("num_running", 0)))
 
 
 def test_both_engines_serve_side_by_side_and_the_status_tells_which(stack: RunningStack) -> None:
@@ -145,23 +96,23 @@ def test_an_adapter_is_served_as_a_model_of_its_own(stack: RunningStack, tiny: P
 
 
 def test_a_greedy_stream_survives_its_worker_token_for_token(stack: RunningStack) -> None:
-    whole = text_of(ask(stack, max_tokens=_NUM_TOKENS))
+    whole = text_of(ask(stack, max_tokens=NUM_TOKENS))
     engines = [each for each in psutil.process_iter(["name"]) if each.info["name"].startswith("VLLM::EngineCor")]
-    text, error = killed_at(stack)
+    text, error = killed_at(stack, lambda: kill_busy(stack))
     assert error is None
     assert text == whole
     wait_for(lambda: any(not process.is_running() for process in engines))  # the killed worker's engine process
-    until_both_serve(stack)
+    until_serving(stack, "tiny", num_workers=2)
 
 
 def test_a_seeded_stream_ends_with_the_declared_error(stack: RunningStack) -> None:
-    until_both_serve(stack)
-    whole = text_of(ask(stack, max_tokens=_NUM_TOKENS, temperature=1.0, seed=5))
-    text, error = killed_at(stack, temperature=1.0, seed=5)
+    until_serving(stack, "tiny", num_workers=2)
+    whole = text_of(ask(stack, max_tokens=NUM_TOKENS, temperature=1.0, seed=5))
+    text, error = killed_at(stack, lambda: kill_busy(stack), temperature=1.0, seed=5)
     assert error is not None
     assert "lacks resume_seeded" in error["message"]
     assert whole.startswith(text)
-    until_both_serve(stack)
+    until_serving(stack, "tiny", num_workers=2)
 
 
 def test_clients_that_leave_free_their_blocks(stack: RunningStack) -> None:
@@ -188,7 +139,7 @@ def leave(stack: RunningStack) -> None:
 
 def test_attainment_is_as_foretold_on_a_poisson_trace(stack: RunningStack) -> None:
     """The router has seen live steps by now, and foretells from those."""
-    until_both_serve(stack)
+    until_serving(stack, "tiny", num_workers=2)
     first_s, alone_s = (
         median(ask(stack, max_tokens=number).elapsed.total_seconds() for _ in range(5)) for number in (1, 33)
     )

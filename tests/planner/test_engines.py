@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from headway.controller.reconcile import load_orders_of
 from headway.core.cluster import PlanWorker
 from headway.core.engine_kind import EngineKind
 from headway.core.engine_server import ServerFacts
@@ -13,6 +14,7 @@ from headway.core.held_memory import RUNTIME_BYTES
 from headway.core.model import ModelFamily
 from headway.core.plan.serving import EngineLimits, ModelDeployment
 from headway.planner.certify.certificate import find_violations
+from headway.planner.certify.explanation import explain
 
 
 def on_vllm(model: ModelDeployment) -> ModelDeployment:
@@ -70,6 +72,56 @@ def test_the_two_processes_of_vllm_count(plan_for: Any, make_model: Any, make_wo
     small = make_worker("worker-0", memory_bytes=2 * 1024**3)
     with pytest.raises(FailedPreconditionError, match="memory"):
         plan_for([on_vllm(make_model("own"))], [with_vllm(small)])
+
+
+def with_devices(worker: PlanWorker, number: int) -> PlanWorker:
+    worker = with_vllm(worker)
+    return replace(worker, hardware=replace(worker.hardware, num_devices=number))
+
+
+def test_layers_are_split_over_the_devices_of_a_worker(
+    plan_for: Any, make_model: Any, make_spec: Any, make_worker: Any
+) -> None:
+    models = [on_vllm(make_model("other")), make_model("own")]
+    workers = [*(make_worker(f"worker-{index}") for index in (0, 1)), with_devices(make_worker("worker-2"), 2)]
+    limits = EngineLimits(tp=2)
+    made = plan_for(models, workers, limits=limits)
+    (other,) = [each for each in made.assignments if each.model == "other"]
+    (own,) = [each for each in made.assignments if each.model == "own"]
+    assert (own.worker_ids, other.worker_ids) == (("worker-0", "worker-1"), ("worker-2",))
+    assert own.parallel == other.parallel == limits.parallel
+    assert [share.worker_id for share in other.ranks] == ["worker-2", "worker-2"]
+    assert [share.weight_bytes for share in other.ranks] == [share.weight_bytes for share in own.ranks]
+    assert other.max_num_batched_tokens == 2 * 2048
+    assert find_violations(made) == []
+    assert plan_for(models, workers, limits=limits, current=made).assignments == made.assignments
+    (order,) = load_orders_of(made)["worker-2"]
+    assert not order.is_in_group
+    assert order.parallel.tp == 2
+    assert len(order.memory_bytes) == 1
+    half = replace(made, assignments=(replace(other, ranks=other.ranks[:1]), own))
+    assert any("worker-2 has 2 devices, and the plan gives it 1 parts" in each for each in find_violations(half))
+    assert any("worker-2 has 2 devices" in each for each in explain(made))
+
+
+def test_a_worker_with_other_devices_than_are_asked_for_is_named(
+    plan_for: Any, make_model: Any, make_worker: Any
+) -> None:
+    models, workers = [on_vllm(make_model("other"))], [with_devices(make_worker("worker-0"), 2)]
+    with pytest.raises(FailedPreconditionError, match=r"limits\.tp is 4, and worker-0 has 2 devices for vllm"):
+        plan_for(models, workers, limits=EngineLimits(tp=4))
+    with pytest.raises(FailedPreconditionError, match=r"limits\.pp .* lacks groups"):
+        plan_for(models, workers, limits=EngineLimits(pp=2))
+
+
+def test_a_quantised_checkpoint_is_split_as_its_heads_are(
+    plan_for: Any, make_model: Any, make_spec: Any, make_worker: Any
+) -> None:
+    spec = make_spec(family=ModelFamily.OTHER, stored_bytes=100_000_000)
+    made = plan_for([on_vllm(replace(make_model("other"), spec=spec))], [with_devices(make_worker("worker-0"), 2)])
+    (assignment,) = made.assignments
+    assert [share.weight_bytes for share in assignment.ranks] == [50_000_000, 50_000_000]
+    assert find_violations(made) == []
 
 
 def test_weights_count_as_their_files_and_a_latent_cache_as_it_is(

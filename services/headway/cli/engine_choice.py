@@ -22,7 +22,9 @@ _CPU_BLOCK_SIZE, _CPU_LATENT_BLOCK_SIZE = 32, 16
 _VERSION = "from headway.worker.vllm.environment import vllm_version\nprint(vllm_version())"
 _VERSION_TIMEOUT_S = 60
 _OPTIONS = {
-    "tp": "--tp, --pp and --cp",
+    "tp": "--tp",
+    "pp": "--pp",
+    "cp": "--cp",
     "prefill_workers": "--prefill-workers",
     "host_cache_bytes": "--swap-space",
     "preemption": "--preemption",
@@ -91,7 +93,8 @@ def check_limits(limits: EngineLimits, models: Sequence[ModelDeployment], *, dev
     if {model.engine for model in models} == {EngineKind.VLLM_SERVER}:
         _check_server_limits(limits)
     block_size = limits.block_size or _CPU_BLOCK_SIZE
-    field, limit_feature = lacking(limits) or ("", None)
+    found = ((kind, lack) for kind in sorted(others) if (lack := lacking(limits, kind)) is not None)
+    engine, (field, limit_feature) = next(found, (min(others), ("", None)))
     ruled_out = (
         ("--emulate", is_emulated, "emulation"),
         (_OPTIONS.get(field, ""), bool(field), limit_feature),
@@ -100,7 +103,7 @@ def check_limits(limits: EngineLimits, models: Sequence[ModelDeployment], *, dev
     for option, is_set, feature in ruled_out:
         if is_set:
             raise InvalidArgumentError(
-                f"{option}: a model runs on {min(others)}, which lacks {feature}.",
+                f"{option}: a model runs on {engine}, which lacks {feature}.",
                 hint="Leave it out, or serve every model with --engine headway.",
                 field=option.partition(" ")[0].rstrip(","),
             )

@@ -26,7 +26,7 @@ def _replica(assignment: Assignment, model: ModelDeployment | None) -> Table:
     if model is not None and model.backend:
         table.add_row(Text("    backend"), model.backend)
     for rank, share in enumerate(assignment.shares):
-        owner = f" of {share.worker_id}" if assignment.ranks else ""
+        owner = f" of {share.worker_id}" if assignment.has_mates else f" of device {rank}" if assignment.ranks else ""
         part = f"{text}: " if (text := rank_text(assignment, rank)) else ""
         table.add_row(Text(f"    memory{owner}"), part + _memory(assignment, share))
     for name, text in (("limits", _limits(assignment)), ("expected", _expected(assignment))):
@@ -35,9 +35,10 @@ def _replica(assignment: Assignment, model: ModelDeployment | None) -> Table:
 
 
 def _place(assignment: Assignment) -> str:
-    if not assignment.ranks:
+    if not assignment.has_mates:
         role = f", {assignment.role} only" if assignment.role else ""
-        return f"on {assignment.worker_id} ({assignment.group_id}){role}"
+        split = f", {assignment.parallel} inside" if assignment.ranks else ""
+        return f"on {assignment.worker_id} ({assignment.group_id}){split}{role}"
     return f"on {assignment.group_id}, {assignment.parallel}: {', '.join(assignment.worker_ids)}; the first leads"
 
 

@@ -117,11 +117,12 @@ def _workers(controller: ControllerStatus, fleet: FleetStatus, plan: ServingPlan
         if hardware is not None and hardware.server is not None:
             described = f"{hardware.engine_label} at {hardware.server.url}"
         elif hardware is not None:
-            threads = "" if hardware.is_emulated else f", {hardware.num_threads} threads"
+            each = "" if hardware.num_devices == 1 else " each"
+            threads = "" if hardware.is_emulated else f", {hardware.num_threads} threads{each}"
             bound = f" on {_cores(own)}" if (own := cores.get(worker.worker_id)) else ""
             device = f" (GPU {hardware.device_id})" if hardware.device_id else ""
             engine = "" if hardware.engine is EngineKind.HEADWAY else f", {hardware.engine_label}"
-            described = f"{hardware.label}{device}{threads}{bound}{engine}, {format_bytes(hardware.memory_bytes)}"
+            described = f"{hardware.label}{device}{threads}{bound}{engine}, {format_bytes(hardware.memory_bytes)}{each}"
         for number, model in enumerate(worker.models or (worker.model,)):
             load = loads.get((worker.worker_id, model))
             worker_id, group = (worker.worker_id, _group(worker, plan)) if number == 0 else ("", "")

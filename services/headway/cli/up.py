@@ -134,7 +134,7 @@ def up(
     check_backends(models, limits, device=device)
     servers = read_servers(engine_url or (), models, events=engine_events or ())
     computed = tuple(model for model in models if model.engine is not EngineKind.VLLM_SERVER)
-    num_vllm = count_vllm(workers, computed)
+    num_vllm = count_vllm(workers, computed, limits)
     if not emulated:
         worker_options = WorkerOptions(
             count=len(servers) + (count_workers(workers, computed, limits) if computed else 0),
@@ -144,6 +144,7 @@ def up(
             cores=() if no_bind_cores else None,
             num_vllm=num_vllm,
             vllm_python=find_vllm() if num_vllm else "",
+            vllm_devices=limits.parallel.tp if num_vllm else 1,
             servers=servers,
         )
     else:

@@ -23,7 +23,9 @@ Models: TypeAlias = Annotated[
 Workers: TypeAlias = Annotated[
     int | None,
     typer.Option(
-        min=1, help="Worker processes. Default: --tp x --pp x --cp for each model; of fewer, models share lone ones."
+        min=1,
+        help="Worker processes. Default: --tp x --pp x --cp for each model, with vllm one; of fewer, models share lone "
+        "ones.",
     ),
 ]
 Emulate: TypeAlias = Annotated[
@@ -124,7 +126,9 @@ Backends: TypeAlias = Annotated[
         rich_help_panel=_ENGINE,
     ),
 ]
-Threads: TypeAlias = Annotated[int, typer.Option(min=0, help="Compute threads of each worker; 0 shares the cores.")]
+Threads: TypeAlias = Annotated[
+    int, typer.Option(min=0, help="Compute threads of each worker, with vllm of each device; 0 shares the cores.")
+]
 NoBindCores: TypeAlias = Annotated[
     bool,
     typer.Option(
@@ -135,7 +139,11 @@ NoBindCores: TypeAlias = Annotated[
 ]
 Memory: TypeAlias = Annotated[
     int | None,
-    typer.Option(parser=parse_bytes, metavar="SIZE", help="What each worker may use, e.g. 2GiB. Default: a share."),
+    typer.Option(
+        parser=parse_bytes,
+        metavar="SIZE",
+        help="What each worker may use, with vllm each device, e.g. 2GiB. Default: a share.",
+    ),
 ]
 Device: TypeAlias = Annotated[Literal["cpu", "cuda"], typer.Option(help="What workers compute on.")]
 Dtype: TypeAlias = Annotated[
@@ -195,8 +203,8 @@ Tp: TypeAlias = Annotated[
     int | None,
     typer.Option(
         min=1,
-        help="Workers that share each layer of a model (tensor parallel). Default: 1; without any axis the planner's "
-        "choice.",
+        help="Workers that share each layer of a model, with vllm devices of one worker (tensor parallel). Default: 1; "
+        "without any axis the planner's choice.",
         rich_help_panel=_PARALLEL,
     ),
 ]

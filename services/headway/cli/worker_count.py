@@ -19,12 +19,13 @@ def count_workers(wanted: int | None, models: tuple[ModelDeployment, ...], limit
     parallel = limits.parallel
     if limits.is_disaggregated:
         return _count_role_workers(wanted, num_role_workers(limits))
-    num_workers = len(models) * parallel.num_ranks if wanted is None else wanted
+    num_needed = sum(_num_workers(model, parallel) for model in models)
+    num_workers = num_needed if wanted is None else wanted
     if parallel != SINGLE:
         for model in models:
             if not model.profile:  # else the profiles say which layouts there are
                 check_parallel(model.spec, parallel, num_workers=parallel.num_ranks)
-    if num_workers < parallel.num_ranks:
+    if num_workers < min(_num_workers(model, parallel) for model in models):
         way = f" or more, or {_widest(models, parallel, num_workers).flags}" if num_workers else ""
         raise InvalidArgumentError(
             f"{parallel} needs {parallel.num_ranks} workers, not {wanted}.",
@@ -34,7 +35,12 @@ def count_workers(wanted: int | None, models: tuple[ModelDeployment, ...], limit
     return num_workers
 
 
-def count_vllm(wanted: int | None, models: tuple[ModelDeployment, ...]) -> int:
+def _num_workers(model: ModelDeployment, parallel: ParallelConfig) -> int:
+    """Of a group: vLLM splits layers over the devices of one worker."""
+    return 1 if model.engine is EngineKind.VLLM else parallel.num_ranks
+
+
+def count_vllm(wanted: int | None, models: tuple[ModelDeployment, ...], limits: EngineLimits) -> int:
     """Returns how many of the workers compute with vLLM: all, where it computes every model, else its models' share.
 
     Raises:
@@ -44,11 +50,12 @@ def count_vllm(wanted: int | None, models: tuple[ModelDeployment, ...]) -> int:
     num_others = len(models) - num_models
     if wanted is None or num_models == 0:
         return num_models
-    num_vllm = wanted * num_models // len(models)
-    if num_vllm < num_models or wanted - num_vllm < min(num_others, 1):
+    group_size = limits.parallel.num_ranks
+    num_vllm = min(wanted * num_models // len(models), wanted - min(num_others, 1) * group_size)
+    if num_vllm < num_models:
         raise InvalidArgumentError(
             f"{wanted} workers are too few: each model on vllm needs one of its own, and there are {num_models}.",
-            hint=f"Give --workers {len(models)} or more.",
+            hint=f"Give --workers {num_models + num_others * group_size} or more.",
             field="--workers",
         )
     return num_vllm

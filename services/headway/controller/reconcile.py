@@ -11,7 +11,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from headway.core.load_order import DEFAULT_STEP_TIMEOUT_S, LoadOrder
-from headway.core.plan.serving import Assignment, ModelDeployment, ServingPlan
+from headway.core.plan.serving import Assignment, ModelDeployment, RankShare, ServingPlan
 
 _MARGIN = 10.0
 
@@ -251,8 +251,8 @@ def _work(assignment: Assignment, model: ModelDeployment) -> LoadOrder:
         stage_latencies=assignment.stage_latencies,
         step_timeout_s=_step_timeout_s(assignment),
         memory_bytes=tuple(
-            share.weight_bytes + share.kv_cache_bytes + share.reserved_bytes + share.host_cache_bytes
-            for share in assignment.shares
+            max(_held_bytes(share) for share in assignment.shares if share.worker_id == worker_id)
+            for worker_id in assignment.worker_ids
         ),
     )
 
@@ -266,3 +266,7 @@ def _step_timeout_s(assignment: Assignment) -> float:
         context_tokens=assignment.num_blocks * assignment.block_size,
     )
     return max(DEFAULT_STEP_TIMEOUT_S, _MARGIN * longest_s)
+
+
+def _held_bytes(share: Assignment | RankShare) -> int:
+    return share.weight_bytes + share.kv_cache_bytes + share.reserved_bytes + share.host_cache_bytes

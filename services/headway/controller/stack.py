@@ -72,15 +72,15 @@ class ChildSettings:
 
 
 def resolve_workers(options: WorkerOptions, *, machine: MachineResources) -> WorkerOptions:
-    """Options with nothing left open: what is 0 becomes an even share of the machine, and each worker gets its own GPU.
+    """Options with nothing left open: what is 0 becomes an even share of the machine, and each worker has its own GPUs.
 
     Raises:
-        FailedPreconditionError: the workers are more than the GPUs.
+        FailedPreconditionError: the workers need more GPUs than there are.
     """
     memory_bytes = options.memory_bytes
     if memory_bytes == 0 and options.device == "cpu":
-        memory_bytes = int(_MEMORY_SHARE * machine.available_bytes) // max(1, options.num_computing)
-    num_threads = options.num_threads or max(1, machine.num_cores // max(1, options.num_computing))
+        memory_bytes = int(_MEMORY_SHARE * machine.available_bytes) // max(1, options.num_devices)
+    num_threads = options.num_threads or max(1, machine.num_cores // max(1, options.num_devices))
     return replace(
         options,
         num_threads=num_threads,
@@ -93,29 +93,38 @@ def resolve_workers(options: WorkerOptions, *, machine: MachineResources) -> Wor
 def _gpus(options: WorkerOptions, machine: MachineResources) -> tuple[str, ...]:
     if options.device != "cuda" or options.emulated:
         return ()
-    if machine.gpus is None:
-        return tuple(str(index) for index in range(options.num_computing))
-    if options.num_computing > len(machine.gpus):
-        names = f" ({', '.join(machine.gpus)})" if machine.gpus else ""
+    gpus = machine.gpus
+    if gpus is None:
+        gpus = tuple(str(index) for index in range(options.num_devices))
+    if options.num_devices > len(gpus) and options.vllm_devices > 1:
         raise FailedPreconditionError(
-            f"Each of {options.num_computing} workers needs a GPU of its own, and this machine has {len(machine.gpus)}"
-            f"{names}.",
-            hint=f"Take --workers {len(machine.gpus)}, or name more GPUs in {VISIBLE_GPUS}."
-            if machine.gpus
+            f"{options.num_computing} workers need {options.num_devices} GPUs with --tp {options.vllm_devices}, and "
+            f"this machine has {len(gpus)}.",
+            hint=f"Take fewer workers or a smaller --tp, or name more GPUs in {VISIBLE_GPUS}.",
+            field="workers",
+        )
+    if options.num_computing > len(gpus):
+        names = f" ({', '.join(gpus)})" if gpus else ""
+        raise FailedPreconditionError(
+            f"Each of {options.num_computing} workers needs a GPU of its own, and this machine has {len(gpus)}{names}.",
+            hint=f"Take --workers {len(gpus)}, or name more GPUs in {VISIBLE_GPUS}."
+            if gpus
             else f"Take --device cpu, or name GPUs in {VISIBLE_GPUS}.",
             field="workers",
         )
-    return machine.gpus[: options.num_computing]
+    devices = (options.devices_of(index) for index in range(options.num_computing))
+    return tuple(",".join(gpus[device] for device in of_worker) for of_worker in devices)
 
 
 def _shares(options: WorkerOptions, num_threads: int, machine: MachineResources) -> tuple[tuple[int, ...], ...]:
-    """Cores of each worker's own, as many for each; none where they are too few, or not the machine's alone."""
+    """Cores of each worker's own, as many for each device; none where they are too few, or not the machine's alone."""
     if options.device != "cpu" or options.emulated or options.num_computing < 2:
         return ()
-    if options.num_computing * num_threads > machine.num_cores or machine.num_cores < len(machine.cores):
+    if options.num_devices * num_threads > machine.num_cores or machine.num_cores < len(machine.cores):
         return ()
-    share = len(machine.cores) // options.num_computing
-    return tuple(machine.cores[index * share : (index + 1) * share] for index in range(options.num_computing))
+    share = len(machine.cores) // options.num_devices
+    devices = map(options.devices_of, range(options.num_computing))
+    return tuple(machine.cores[each.start * share : each.stop * share] for each in devices)
 
 
 def wanted_processes(deployment: Deployment, *, settings: ChildSettings) -> tuple[ProcessSpec, ...]:
@@ -176,6 +185,7 @@ def worker_spec(
             device=workers.device,
             num_threads=workers.num_threads,
             memory_bytes=workers.memory_bytes if emulated is None else emulated.memory_bytes,
+            num_devices=workers.vllm_devices if engine is EngineKind.VLLM and workers.vllm_devices > 1 else None,
             engine=None if is_own else engine,
             engine_url=None if server is None else server.url,
             engine_model=None if server is None else server.model,

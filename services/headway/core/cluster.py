@@ -16,11 +16,14 @@ def _hash(
     num_threads: int,
     software: tuple[tuple[str, str], ...],
     is_emulated: bool,  # noqa: FBT001
+    num_devices: int,
 ) -> str:
     """Fleets have few kinds of hardware, and plans ask for each worker's again and again."""
     facts: list[object] = [device, name, num_threads, software]
     if is_emulated:  # else as ever, so that what was measured stays known
         facts.append("emulated")
+    if num_devices > 1:
+        facts.append(num_devices)
     return hashlib.sha256(json.dumps(facts).encode()).hexdigest()[:16]
 
 
@@ -33,6 +36,7 @@ class Hardware:
         name: the vendor's name of the device.
         num_threads: compute threads of the worker.
         memory_bytes: what the worker may use for weights and KV blocks.
+        num_devices: of the worker, over which its engine splits each layer. Name, threads and memory are those of one.
         software: library and driver versions that timings depend on.
         device_id: the GPU's id, as `CUDA_VISIBLE_DEVICES` names it; empty for none.
         is_emulated: whether the device is emulated: the worker takes its time and computes nothing. `name` is then
@@ -49,11 +53,12 @@ class Hardware:
     is_emulated: bool = False
     device_id: str = ""
     server: ServerFacts | None = None
+    num_devices: int = 1
 
     @property
     def engine(self) -> EngineKind:
         """What its workers compute with: an engine other than ours is among the software."""
-        others = (EngineKind.VLLM, EngineKind.VLLM_SERVER)
+        others = (kind for kind in EngineKind if kind is not EngineKind.HEADWAY)
         return next((kind for kind in others if kind in self.software), EngineKind.HEADWAY)
 
     @property
@@ -64,12 +69,14 @@ class Hardware:
     @property
     def label(self) -> str:
         """The hardware's name, for messages and tables."""
-        return f"{self.name}, emulated" if self.is_emulated else self.name
+        name = self.name if self.num_devices == 1 else f"{self.num_devices} x {self.name}"
+        return f"{name}, emulated" if self.is_emulated else name
 
     @property
     def content_hash(self) -> str:
         """Equal for workers whose timings are interchangeable; memory size and which GPU it is do not count."""
-        return _hash(self.device, self.name, self.num_threads, tuple(sorted(self.software.items())), self.is_emulated)
+        software = tuple(sorted(self.software.items()))
+        return _hash(self.device, self.name, self.num_threads, software, self.is_emulated, self.num_devices)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -63,6 +63,7 @@ class WorkerOptions:
         gpus: the GPU of each worker, as `CUDA_VISIBLE_DEVICES` names it; () for none.
         num_vllm: how many of the workers, the last ones that compute, do so with vLLM.
         vllm_python: the interpreter that has it; empty for none.
+        vllm_devices: of each of these, over which vLLM splits each layer; threads and memory are those of one.
         servers: of other engines that workers stand in for, the last ones, one each; they compute nothing.
         emulated: devices that the workers take the time of, one after the other, computing nothing; () to compute.
     """
@@ -76,12 +77,23 @@ class WorkerOptions:
     emulated: tuple[EmulatedDevices, ...] = ()
     num_vllm: int = 0
     vllm_python: str = ""
+    vllm_devices: int = 1
     servers: tuple[EngineServer, ...] = ()
 
     @property
     def num_computing(self) -> int:
         """Workers that share the machine's cores and memory."""
         return self.count - len(self.servers)
+
+    @property
+    def num_devices(self) -> int:
+        """Of all those."""
+        return self.num_computing + self.num_vllm * (self.vllm_devices - 1)
+
+    def devices_of(self, index: int) -> range:
+        """The numbers of a computing worker's devices among all."""
+        first = index + max(0, index - (self.num_computing - self.num_vllm)) * (self.vllm_devices - 1)
+        return range(first, first + (self.vllm_devices if self.engine_of(index) is EngineKind.VLLM else 1))
 
     def server_of(self, index: int) -> EngineServer | None:
         """What a worker stands in for; None where it computes."""

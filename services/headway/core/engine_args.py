@@ -23,7 +23,7 @@ _DECIDED = {
     "no-disable-hybrid-kv-cache-manager": _PLAN,
     "enable-prefix-caching": "--no-prefix-cache",
     "no-enable-prefix-caching": "--no-prefix-cache",
-    "tensor-parallel-size": _PLAN,
+    "tensor-parallel-size": "--tp",
     "pipeline-parallel-size": _PLAN,
     "data-parallel-size": "--workers",
     "decode-context-parallel-size": _PLAN,

@@ -39,6 +39,7 @@ class Feature(StrEnum):
     BLOCK_TABLES = "block_tables"
     BLOCK_TRANSFER = "block_transfer"
     PINS = "pins"
+    TENSOR_PARALLEL = "tensor_parallel"
     GROUPS = "groups"
     HOST_CACHE = "host_cache"
     DRAFT_TOKENS = "draft_tokens"
@@ -52,7 +53,14 @@ class Feature(StrEnum):
 FEATURES: Mapping[EngineKind, frozenset[Feature]] = {
     EngineKind.HEADWAY: frozenset(Feature) - {Feature.LORA},
     EngineKind.VLLM: frozenset(
-        {Feature.LOGPROBS, Feature.PROMPT_LOGPROBS, Feature.RESUME_GREEDY, Feature.BLOCK_EVENTS, Feature.LORA}
+        {
+            Feature.LOGPROBS,
+            Feature.PROMPT_LOGPROBS,
+            Feature.RESUME_GREEDY,
+            Feature.BLOCK_EVENTS,
+            Feature.TENSOR_PARALLEL,
+            Feature.LORA,
+        }
     ),
     EngineKind.VLLM_SERVER: frozenset({Feature.LOGPROBS, Feature.RESUME_GREEDY, Feature.BLOCK_EVENTS}),
 }
@@ -74,7 +82,8 @@ WORDS: Mapping[Feature, str] = {
     Feature.BLOCK_TRANSFER: "requests move with their blocks, prefixes are fetched from other workers, prefill and "
     "decode workers",
     Feature.PINS: "`headway prefix pin`",
-    Feature.GROUPS: "several workers share a model: `--tp`, `--pp`, `--cp`",
+    Feature.TENSOR_PARALLEL: "each layer is split over several devices: `--tp`",
+    Feature.GROUPS: "several workers share a model: `--pp`, `--cp`, and `--tp` where it is theirs",
     Feature.HOST_CACHE: "swapping to host memory: `--swap-space`",
     Feature.DRAFT_TOKENS: "`--speculative-tokens`",
     Feature.PREFILL_LIMIT: "`--max-num-prefill-tokens`",

@@ -22,10 +22,10 @@ def live_placement(plan: ServingPlan, models: Collection[str], *, catalogue: Cat
     groups: dict[tuple[str, ...], PlacedGroup] = {}
     for assignment in plan.assignments:
         if assignment.model in models:
-            known, parallel = groups.get(assignment.worker_ids), assignment.parallel
+            known, num_stages = groups.get(assignment.worker_ids), assignment.parallel.pp
             device = live_device(hardware[assignment.worker_id], catalogue) if catalogue is not None else ""
             groups[assignment.worker_ids] = PlacedGroup(
-                shape=GroupShape(pp=parallel.pp, op=parallel.num_ranks // parallel.pp, device=device),
+                shape=GroupShape(pp=num_stages, op=len(assignment.worker_ids) // num_stages, device=device),
                 models=(*(known.models if known else ()), assignment.model),
             )
     return Placement(groups=tuple(groups.values()))

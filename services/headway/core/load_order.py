@@ -27,7 +27,8 @@ class LoadOrder:
         backend: what runs an encoder's layers; empty for Headway's own kernels.
         worker_ids: the group's, by rank; rank 0 leads. Empty where a worker alone is told so by hand.
         stage_latencies: what a step takes in each stage of the pipeline, on emulated devices; empty on real ones.
-        memory_bytes: that it takes on each worker, by rank. The controller's own: no worker is told.
+        memory_bytes: that it takes on each worker, by rank; of several devices the most on one. The controller's own:
+            no worker is told.
         plan_id: of the plan that it comes from.
         rank: of the worker that is told.
         rendezvous: where the ranks meet, "host:port/number of the model/epoch"; empty for the leader, which opens it.
@@ -78,8 +79,8 @@ class LoadOrder:
 
     @property
     def is_in_group(self) -> bool:
-        """Whether several workers do it together."""
-        return self.parallel.num_ranks > 1
+        """Whether several workers do it together. What shares layers with vLLM are devices of one worker."""
+        return self.parallel.num_ranks > (self.parallel.tp if self.engine is EngineKind.VLLM else 1)
 
     def shares_group_of(self, other: "LoadOrder") -> bool:
         """Whether both are for the same workers, in the same order and along the same axes; the layers of stages are a

@@ -74,9 +74,9 @@ def shard_of(spec: ModelSpec, parallel: ParallelConfig, *, rank: int) -> ModelSh
 
 def shard_weight_bytes(spec: ModelSpec, shard: ModelShard) -> int:
     """Bytes of a rank's weights, counted as `ModelSpec.weight_bytes` counts those of the whole model. What another
-    engine takes from the checkpoint is with one rank."""
+    engine takes from the checkpoint is split as the heads are."""
     if spec.stored_bytes:
-        return spec.stored_bytes
+        return spec.stored_bytes * len(shard.query_heads) // spec.num_heads
     num_heads = 2 * len(shard.query_heads) + 2 * len(shard.kv_heads)
     num_matrices, num_routers = 0, 0
     num_mlp_matrices = 3 if spec.family in GATED else 2

@@ -64,6 +64,15 @@ def test_one_stands_in_for_a_server() -> None:
         worker_specs(CellConfig(engine=EngineKind.VLLM_SERVER), cell_id="c", machine=MACHINE)
 
 
+def test_a_worker_with_vllm_may_have_several_devices() -> None:
+    config = CellConfig(workers=2, engine=EngineKind.VLLM, num_devices=2)
+    specs = worker_specs(config, cell_id="c", machine=MACHINE)
+    assert [flags(spec)["--num-devices"] for spec in specs] == ["2", "2"]
+    assert [flags(spec)["--num-threads"] for spec in specs] == ["2", "2"]
+    with pytest.raises(InvalidArgumentError, match="num_devices is 2, and a worker with headway has one"):
+        worker_specs(CellConfig(num_devices=2), cell_id="c", machine=MACHINE)
+
+
 def test_an_unknown_device_is_refused() -> None:
     with pytest.raises(NotFoundError, match="V1000"):
         worker_specs(CellConfig(emulate="V1000"), cell_id="c", machine=MACHINE)

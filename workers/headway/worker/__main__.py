@@ -9,7 +9,7 @@ from functools import partial
 import headway.rpc  # noqa: F401 - gRPC's settings, before gRPC
 from headway.core.cluster import Hardware
 from headway.core.engine_kind import EngineKind
-from headway.core.errors import HeadwayError
+from headway.core.errors import HeadwayError, InvalidArgumentError
 from headway.core.line import QueuePolicy
 from headway.observe.metrics import EMULATED_DEVICE
 from headway.rpc.config import parse_config
@@ -35,7 +35,18 @@ async def _hardware(config: WorkerConfig) -> Hardware:
         if config.engine is EngineKind.VLLM_SERVER:
             described = await describe_server(config.engine_url, model=config.engine_model, events=config.engine_events)
             return server_hardware(described.served, version=described.version)
-        found = detect_hardware(device=config.device, num_threads=config.num_threads, memory_bytes=config.memory_bytes)
+        if config.num_devices > 1 and config.engine is not EngineKind.VLLM:
+            raise InvalidArgumentError(
+                f"num_devices is {config.num_devices}, and a worker with {config.engine} has one.",
+                hint="Start a worker for each device.",
+                field="num_devices",
+            )
+        found = detect_hardware(
+            device=config.device,
+            num_threads=config.num_threads,
+            memory_bytes=config.memory_bytes,
+            num_devices=config.num_devices,
+        )
         if config.engine is EngineKind.HEADWAY:
             return found
         return replace(found, software=found.software | {config.engine.value: vllm_version()})

@@ -21,6 +21,8 @@ class WorkerConfig(ProcessConfig):
     """Compute threads on the CPU."""
     memory_bytes: int = Field(default=4 * 1024**3, ge=1)
     """What weights, KV blocks and workspace may use."""
+    num_devices: int = Field(default=1, ge=1)
+    """Devices that it has, over which vLLM splits each layer. Threads and memory are those of one."""
     engine: EngineKind = EngineKind.HEADWAY
     """What computes its models."""
     engine_url: str = ""

@@ -60,16 +60,20 @@ class Cuda(Protocol):
     def get_device_properties(self, device: int) -> CudaProperties: ...
 
 
-def detect_hardware(*, device: str, num_threads: int, memory_bytes: int, cuda: Cuda | None = None) -> Hardware:
+def detect_hardware(
+    *, device: str, num_threads: int, memory_bytes: int, num_devices: int = 1, cuda: Cuda | None = None
+) -> Hardware:
     """Names, sizes and versions that timings depend on. Imports torch only for a GPU.
 
-    A worker has one GPU: the first that it sees. Whoever launches several shows each its own.
+    A worker has the first GPUs that it sees, one unless it is told otherwise. Whoever launches several workers shows
+    each its own.
 
     Args:
+        num_threads, memory_bytes: of each device.
         cuda: to be asked instead of torch.
 
     Raises:
-        FailedPreconditionError: it sees no GPU.
+        FailedPreconditionError: it sees too few GPUs.
     """
     software = {"torch": version("torch"), "headway": version_of_headway()}
     if device == "cuda":
@@ -77,22 +81,25 @@ def detect_hardware(*, device: str, num_threads: int, memory_bytes: int, cuda: C
 
         cuda = cuda or torch.cuda
         visible = os.environ.get("CUDA_VISIBLE_DEVICES")
-        if cuda.device_count() == 0:
+        if (num_found := cuda.device_count()) < num_devices:
             named = "" if visible is None else f" that CUDA_VISIBLE_DEVICES={visible} names"
+            wanted = "a GPU" if num_devices == 1 else f"{num_devices} GPUs"
+            there = "there is none" if num_found == 0 else f"there is {num_found}"
             raise FailedPreconditionError(
-                f"The worker is to compute on a GPU, and there is none{named}.",
+                f"The worker is to compute on {wanted}, and {there}{named}.",
                 hint="Start fewer workers, name GPUs that are there, or take --device cpu.",
                 field="device",
             )
-        properties = cuda.get_device_properties(0)
+        each = [cuda.get_device_properties(index) for index in range(num_devices)]
         software["cuda"] = str(torch.version.cuda)
         return Hardware(
             device="cuda",
-            name=properties.name,
+            name=each[0].name,
             num_threads=num_threads,
-            memory_bytes=min(memory_bytes, properties.total_memory),
+            memory_bytes=min(memory_bytes, *(properties.total_memory for properties in each)),
             software=software,
-            device_id="0" if visible is None else visible.split(",")[0].strip(),
+            device_id=",".join(_visible_ids(visible, num_found)[:num_devices]),
+            num_devices=num_devices,
         )
     return Hardware(
         device="cpu",
@@ -100,7 +107,13 @@ def detect_hardware(*, device: str, num_threads: int, memory_bytes: int, cuda: C
         num_threads=num_threads,
         memory_bytes=memory_bytes,
         software=software,
+        num_devices=num_devices,
     )
+
+
+def _visible_ids(visible: str | None, num_found: int) -> list[str]:
+    """The ids of the GPUs that are seen, as CUDA_VISIBLE_DEVICES names them."""
+    return [str(index) for index in range(num_found)] if visible is None else list(map(str.strip, visible.split(",")))
 
 
 def version_of_headway() -> str:

@@ -25,6 +25,8 @@ class CellConfig(CatalogueConfig):
     """What weights, KV blocks and workspace of each worker may use; 0 takes all of a GPU, or an even share."""
     engine: EngineKind = EngineKind.HEADWAY
     """What the workers compute with; the cell's own interpreter has to have it, unless it is vllm-server."""
+    num_devices: int = Field(default=1, ge=1)
+    """Devices of each worker with vllm, over which it splits each layer; threads and memory are those of one."""
     engine_url: str = ""
     """Of the server that the one worker stands in for, with the engine vllm-server."""
     engine_model: str = ""

@@ -21,7 +21,8 @@ def worker_specs(config: CellConfig, *, cell_id: str, machine: MachineResources)
     Raises:
         FailedPreconditionError: there are fewer GPUs than workers.
         NotFoundError: the catalogue has no device to emulate of that name.
-        InvalidArgumentError: it does not say how much memory that has, or nobody which server the worker is for.
+        InvalidArgumentError: it does not say how much memory that has, or nobody which server the worker is for; or
+            workers that have one device each are to have several.
     """
     emulated = _emulated(config, read_catalogue(config.catalogue)) if config.emulate else ()
     workers = resolve_workers(
@@ -33,6 +34,7 @@ def worker_specs(config: CellConfig, *, cell_id: str, machine: MachineResources)
             emulated=emulated,
             num_vllm=config.workers if config.engine is EngineKind.VLLM else 0,
             vllm_python=sys.executable,
+            vllm_devices=_num_devices(config),
             servers=_servers(config),
         ),
         machine=machine,
@@ -53,6 +55,16 @@ def worker_specs(config: CellConfig, *, cell_id: str, machine: MachineResources)
         )
         for index in range(config.workers)
     )
+
+
+def _num_devices(config: CellConfig) -> int:
+    if config.num_devices > 1 and config.engine is not EngineKind.VLLM:
+        raise InvalidArgumentError(
+            f"num_devices is {config.num_devices}, and a worker with {config.engine} has one.",
+            hint="Leave it out: a worker is started for each device.",
+            field="num_devices",
+        )
+    return config.num_devices
 
 
 def _servers(config: CellConfig) -> tuple[EngineServer, ...]:

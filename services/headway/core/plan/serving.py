@@ -190,7 +190,8 @@ class Assignment:
         host_cache_bytes: the worker's part of num_host_blocks blocks, as many on each cache shard, in host memory.
         preemption: how sequences are preempted: 'auto', 'recompute' or 'swap'.
         num_draft_tokens: draft tokens per step of speculative decoding; 0 turns it off.
-        ranks: the shares of the group's workers, by rank; empty for a lone worker.
+        ranks: the shares of the group's workers, by rank; of a lone worker those of its devices, where it has several,
+            else empty.
         role: whether the group computes prompts for others to go on with, or goes on with theirs.
         stage_latencies: what a step takes in each stage of the pipeline, where the group's devices are emulated; else
             empty.
@@ -229,7 +230,12 @@ class Assignment:
     @property
     def worker_ids(self) -> tuple[str, ...]:
         """The group's workers, by rank."""
-        return tuple(share.worker_id for share in self.shares)
+        return tuple(dict.fromkeys(share.worker_id for share in self.shares))
+
+    @property
+    def has_mates(self) -> bool:
+        """Whether several workers share it."""
+        return len(self.worker_ids) > 1
 
     @property
     def pipeline_latencies(self) -> tuple[LatencyModel, ...]:

@@ -37,9 +37,20 @@ def _identity_violations(plan: ServingPlan) -> Iterator[str]:
     yield from _repeated("model", [model.name for model in plan.models])
     yield from _repeated("worker", [worker.worker_id for worker in plan.workers])
     for assignment in plan.assignments:
-        yield from _repeated("worker of a group", list(assignment.worker_ids))
+        yield from _rank_violations(plan, assignment)
         if not assignment.group_id:
             yield "A group has no name."
+
+
+def _rank_violations(plan: ServingPlan, assignment: Assignment) -> Iterator[str]:
+    """Checks that each worker of a group is there once, or where it has several devices once with each of them."""
+    names = [share.worker_id for share in assignment.shares]
+    worker = plan.worker(assignment.worker_id)
+    num_devices = 1 if worker is None else worker.hardware.num_devices
+    if num_devices == 1:
+        yield from _repeated("worker of a group", names)
+    elif names != [assignment.worker_id] * num_devices:
+        yield f"{assignment.worker_id} has {num_devices} devices, and the plan gives it {len(names)} parts."
 
 
 def _repeated(what: str, names: list[str]) -> Iterator[str]:

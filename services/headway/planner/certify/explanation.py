@@ -24,7 +24,7 @@ def explain(plan: ServingPlan) -> list[str]:
 
 def _place(assignment: Assignment) -> str:
     """Names a lone worker, or a group."""
-    return assignment.group_id if assignment.ranks else assignment.worker_id
+    return assignment.group_id if assignment.has_mates else assignment.worker_id
 
 
 def _explain_replicas(plan: ServingPlan) -> Iterator[str]:
@@ -46,7 +46,7 @@ def _explain_replicas(plan: ServingPlan) -> Iterator[str]:
     is_shared = len({assignment.worker_id for assignment in plan.assignments}) < len(plan.assignments)
     if len(rates) > 1 and len(plan.assignments) > len(rates) and not is_shared:
         slowest = min(rates, key=lambda name: rates[name])
-        spare = "groups" if plan.assignments[0].ranks else "workers"
+        spare = "groups" if plan.assignments[0].has_mates else "workers"
         yield (
             f"Spare {spare} went where a token is dearest, as if all models were asked for equally; {slowest} remains "
             "the slowest."
@@ -88,7 +88,9 @@ def _explain_assignment(plan: ServingPlan, assignment: Assignment) -> Iterator[s
         yield f"{assignment.worker_id}: the plan lacks its model or its worker, so there is nothing to explain."
         return
     yield from explain_group(assignment, model.spec)
-    for worker, share in zip(workers, assignment.shares, strict=True):
+    by_id = {worker.worker_id: worker for worker in workers}
+    for share in assignment.shares:
+        worker = by_id[share.worker_id]
         is_shared = len(plan.assignments_of(worker.worker_id)) > 1
         yield _explain_memory(worker, share, model, is_shared=is_shared)
         if (sentence := _explain_rest(plan, worker)) and assignment == plan.assignments_of(worker.worker_id)[-1]:
@@ -106,7 +108,9 @@ def _explain_assignment(plan: ServingPlan, assignment: Assignment) -> Iterator[s
 
 
 def _on_all(assignment: Assignment) -> str:
-    return f" on its {len(assignment.ranks)} workers together" if assignment.ranks else ""
+    if not assignment.ranks:
+        return ""
+    return f" on its {len(assignment.ranks)} {'workers' if assignment.has_mates else 'devices'} together"
 
 
 def _explain_memory(
@@ -114,8 +118,9 @@ def _explain_memory(
 ) -> str:
     hardware = worker.hardware
     free = "" if is_shared else f"; {format_bytes(hardware.memory_bytes - _used_bytes(share, worker))} stay free"
+    each = "" if hardware.num_devices == 1 else "Each device of "
     return (
-        f"{worker.worker_id} ({hardware.name}, {hardware.num_threads} threads) may use "
+        f"{each}{worker.worker_id} ({hardware.name}, {hardware.num_threads} threads) may use "
         f"{format_bytes(hardware.memory_bytes)}: {format_bytes(share.weight_bytes)} hold {model.name}'s weights in "
         f"{model.spec.quantization or model.spec.dtype}, {format_bytes(share.reserved_bytes)} are kept for the "
         f"runtime and activations, {format_bytes(share.kv_cache_bytes)} for KV blocks{free}."

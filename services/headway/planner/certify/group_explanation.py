@@ -11,14 +11,17 @@ from headway.planner.certify.memory import part_of
 
 
 def explain_group(assignment: Assignment, spec: ModelSpec) -> Iterator[str]:
-    """Explains a group from its axes to its ranks; says nothing of a lone worker."""
+    """Explains a group from its axes to its ranks; says nothing of a lone worker with one device."""
     if not assignment.ranks:
         return
     parallel = assignment.parallel
-    yield (
-        f"{assignment.group_id} is {', '.join(assignment.worker_ids)} with {parallel}. {assignment.worker_id} leads: "
-        "requests go to it, and it samples."
-    )
+    if assignment.has_mates:
+        yield (
+            f"{assignment.group_id} is {', '.join(assignment.worker_ids)} with {parallel}. {assignment.worker_id} "
+            "leads: requests go to it, and it samples."
+        )
+    else:
+        yield f"{assignment.worker_id} has {parallel.num_ranks} devices, over which its engine splits each layer."
     if part_of(assignment, spec, rank=0).parts > 1:
         yield _explain_parts(assignment, spec)
     if parallel.pp > 1:
@@ -27,8 +30,9 @@ def explain_group(assignment: Assignment, spec: ModelSpec) -> Iterator[str]:
         yield _explain_shards(assignment)
     if assignment.links:
         yield _explain_links(assignment)
-    for rank, worker_id in enumerate(assignment.worker_ids):
-        yield f"{worker_id} has {_holding(assignment, spec, rank)}."
+    for rank, share in enumerate(assignment.ranks):
+        owner = share.worker_id if assignment.has_mates else f"Device {rank} of {share.worker_id}"
+        yield f"{owner} has {_holding(assignment, spec, rank)}."
 
 
 def _explain_links(assignment: Assignment) -> str:
@@ -37,7 +41,7 @@ def _explain_links(assignment: Assignment) -> str:
         f"{format_bytes(round(link.bytes_per_s))}/s ({_origin(link)})"
         for link in assignment.links
     )
-    return f"What its workers exchange is counted with {figures}."
+    return f"What they exchange is counted with {figures}."
 
 
 def _origin(link: LinkFigure) -> str:
@@ -51,14 +55,15 @@ def _origin(link: LinkFigure) -> str:
 
 def _explain_parts(assignment: Assignment, spec: ModelSpec) -> str:
     num_parts = part_of(assignment, spec, rank=0).parts
+    holders = "workers" if assignment.has_mates else "devices"
     what = "heads, experts" if spec.experts is not None else "heads, their part of the MLP"
     copies = ""
     if spec.num_kv_heads < num_parts:
         num_copies = num_parts // spec.num_kv_heads
-        copies = f" There are {spec.num_kv_heads} KV heads, so {num_copies} workers keep the same one."
+        copies = f" There are {spec.num_kv_heads} KV heads, so {num_copies} {holders} keep the same one."
     return (
-        f"Of every layer {num_parts} workers each have their {what} and their part of the vocabulary, and add up their "
-        f"results twice in a layer.{copies}"
+        f"Of every layer {num_parts} {holders} each have their {what} and their part of the vocabulary, and add up "
+        f"their results twice in a layer.{copies}"
     )
 
 

@@ -117,7 +117,7 @@ def _least_weight_bytes(spec: ModelSpec, part: RankPart) -> int:
     """Least bytes of a checkpoint's matrices in the types they are held in; how the worker packs them only adds to
     that. What another engine takes from the checkpoint are the bytes of its files."""
     if spec.stored_bytes:
-        return spec.stored_bytes
+        return spec.stored_bytes * part.query_heads_of(spec) // spec.num_heads
     query_width, kv_width = part.query_heads_of(spec) * spec.head_dim, part.kv_heads_of(spec) * spec.head_dim
     attention = 2 * spec.hidden_size * query_width + 2 * spec.hidden_size * kv_width
     layers = range(part.first_layer, part.first_layer + part.num_layers)

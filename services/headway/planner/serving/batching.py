@@ -10,8 +10,9 @@ from headway.core.plan.serving import EngineLimits
 _BLOCK_SIZE = 16
 _NUM_SEQS = {"cpu": 128, "cuda": 256}
 _STEP_TOKENS = {"cpu": (128, 512), "cuda": (2048, 8192)}
-_VLLM_STEP_TOKENS = _STEP_TOKENS | {"cpu": (2048, 2048)}
-"""On a CPU what vLLM's own server takes: nobody who puts Headway before it should wait longer for a burst."""
+_VLLM_CPU_STEP_TOKENS = 2048
+"""For each device of a worker, as many as vLLM's own server takes: nobody who puts Headway before it should wait longer
+for a burst. A test asks vLLM (tests/engines/test_vllm_loading.py)."""
 _LONGEST_STEP_S = 0.4
 _PREEMPTIONS = ("auto", "recompute", "swap")
 
@@ -42,8 +43,11 @@ def choose_batching(
         InvalidArgumentError: a limit is not positive, or the limits exclude each other.
     """
     _check(limits)
-    bounds = (_STEP_TOKENS if engine is EngineKind.HEADWAY else _VLLM_STEP_TOKENS)[device]
-    step_tokens = limits.max_num_batched_tokens or _step_tokens(bounds, estimate)
+    step_tokens = limits.max_num_batched_tokens
+    if step_tokens is None and engine is not EngineKind.HEADWAY and device == "cpu":
+        step_tokens = _VLLM_CPU_STEP_TOKENS * limits.parallel.tp
+    if step_tokens is None:
+        step_tokens = _step_tokens(_STEP_TOKENS[device], estimate)
     num_usual_seqs = _NUM_SEQS[device] * limits.parallel.pp  # each stage has a batch of its own under way
     num_seqs = limits.max_num_seqs or min(num_usual_seqs, step_tokens)
     if limits.max_num_batched_tokens is None:

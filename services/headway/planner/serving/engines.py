@@ -39,6 +39,7 @@ def parts_of(
     found = {*(model.engine for model in models), *(worker.hardware.engine for worker in workers)}
     if len(found) == 1 and EngineKind.VLLM_SERVER not in found:
         kind = models[0].engine if models else EngineKind.HEADWAY
+        _check_devices(kind, limits, workers)
         return [
             EnginePart(
                 models=tuple(models), workers=tuple(workers), limits=limits_of(kind, limits, workers), current=current
@@ -148,6 +149,7 @@ def _part(
     own_workers = tuple(worker for worker in workers if worker.hardware.engine is kind)
     if workers and not own_workers:
         raise _without_worker(own_models[0])
+    _check_devices(kind, limits, own_workers)
     names, ids = {model.name for model in own_models}, {worker.worker_id for worker in own_workers}
     return EnginePart(
         models=own_models,
@@ -157,15 +159,27 @@ def _part(
     )
 
 
+def _check_devices(kind: EngineKind, limits: EngineLimits, workers: Sequence[PlanWorker]) -> None:
+    """FailedPreconditionError where vLLM is to split layers over more devices, or fewer, than a worker has."""
+    for worker in workers if kind is EngineKind.VLLM and limits.tp is not None else ():
+        if worker.hardware.num_devices != limits.tp:
+            raise FailedPreconditionError(
+                f"limits.tp is {limits.tp}, and {worker.worker_id} has {worker.hardware.num_devices} devices for "
+                f"{kind}.",
+                hint="Start its process with as many devices, or leave tp out.",
+                field="limits.tp",
+            )
+
+
 def limits_of(kind: EngineKind, limits: EngineLimits, workers: Sequence[PlanWorker]) -> EngineLimits:
-    """The limits as an engine can keep them on these workers.
+    """The limits as an engine can keep them on these workers. Each is a group; how many devices it has is its own.
 
     Raises:
         FailedPreconditionError: it cannot keep one of them.
     """
     if kind is EngineKind.HEADWAY or not workers:
         return limits
-    if (found := lacking(limits)) is not None:
+    if (found := lacking(limits, kind)) is not None:
         field, feature = found
         raise FailedPreconditionError(
             f"limits.{field} is set, and a model runs on {kind}, which lacks {feature}.",

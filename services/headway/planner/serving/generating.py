@@ -15,7 +15,7 @@ from headway.core.errors import FailedPreconditionError, InvalidArgumentError
 from headway.core.generation import CacheMemory, generation_profile_of
 from headway.core.held_memory import runtime_bytes_of
 from headway.core.live_placement import live_device
-from headway.core.parallel_config import ParallelConfig
+from headway.core.parallel_config import SINGLE, ParallelConfig
 from headway.core.plan.serving import Assignment, EngineLimits, ModelDeployment
 from headway.core.shard import check_parallel
 from headway.core.stage_profile import StageProfile, stage_profile_id
@@ -85,7 +85,8 @@ def _profile(
     model: ModelDeployment, assignment: Assignment, hardware: Hardware, *, device: str, created_at_s: float
 ) -> StageProfile:
     parallel, latency = assignment.parallel, assignment.prediction.latency
-    is_alone = model.engine is EngineKind.VLLM  # which has its worker to itself
+    is_alone = model.engine is EngineKind.VLLM  # which has its worker to itself, and that is one device here
+    shape = SINGLE if is_alone else parallel
     own_bytes = runtime_bytes_of(hardware)
     stages: list[list[tuple[int, int, int]]] = [[] for _ in range(parallel.pp)]
     for rank, share in enumerate(assignment.shares):
@@ -101,11 +102,11 @@ def _profile(
         token_bytes=model.spec.kv_bytes_per_token,
     )
     return StageProfile(
-        profile_id=stage_profile_id(model.name, device, pp=parallel.pp, op=parallel.tp),
+        profile_id=stage_profile_id(model.name, device, pp=shape.pp, op=shape.tp),
         model=model.name,
         hardware=device,
-        pp=parallel.pp,
-        op=parallel.tp,
+        pp=shape.pp,
+        op=shape.tp,
         weight_bytes=weight,
         batches=(),
         source=_SOURCE.format(device=device),

@@ -144,7 +144,8 @@ def _check_fits(
         shortfalls = [sizing for sizing in row if isinstance(sizing, Shortfall)]
         if len(shortfalls) == len(row):
             nearest = min(shortfalls, key=lambda shortfall: shortfall.missing_bytes)
-            fitting = None if model.profile else _fitting(model, nearest.worker, limits)
+            is_fixed = model.profile or nearest.worker.hardware.num_devices > 1
+            fitting = None if is_fixed else _fitting(model, nearest.worker, limits)
             raise no_group_fits(model, shortfalls, limits.parallel, fitting=fitting)
 
 

@@ -12,6 +12,7 @@ from headway.core.model import ModelSpec
 from headway.core.parallel_config import ParallelConfig
 from headway.core.plan.serving import Assignment, EngineLimits, ModelDeployment, Prediction
 from headway.core.profile import Profile, profile_id
+from headway.core.shard import check_parallel
 from headway.core.stage_profile import StageProfile
 from headway.planner.serving.batching import Batching, choose_batching
 from headway.planner.serving.collectives import figures_of
@@ -37,15 +38,20 @@ def size_replica(
     """Makes the assignment of `model` to `group`, or says why it does not fit.
 
     Args:
-        group: as many workers as the layout of `limits` has ranks, of equal hardware; the model allows the layout.
+        group: as many workers as the layout of `limits` has ranks, of equal hardware; the model allows the layout. Or a
+            lone worker with several devices, over which its engine splits each layer.
         profiles: by id; where the pair's is missing, predictions are estimates.
         stage_profiles: by id, of models that have no other; None for none.
         link_profiles: what was measured between workers; estimates rest on those of hardware like the group's.
         catalogue: that estimates rest on; None for the built-in one.
 
     Raises:
-        InvalidArgumentError: a limit or a length makes no sense, on any worker.
+        InvalidArgumentError: a limit or a length makes no sense, on any worker; or the model cannot be split over a
+            worker's devices.
     """
+    if (num_devices := group[0].hardware.num_devices) > 1:  # they are the ranks
+        group, limits = group * num_devices, replace(limits, tp=num_devices)
+        check_parallel(model.spec, limits.parallel, num_workers=num_devices)
     leader, group_id = group[0], group_of(group[0].worker_id)
     if model.profile:
         return size_profiled(

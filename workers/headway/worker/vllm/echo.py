@@ -10,7 +10,7 @@ from contextlib import contextmanager
 _MAX_LINES = 1000
 _LAST_LINES_S = 2.0
 _ERROR = re.compile(r"\b(?P<kind>\w*(?:Error|Exception)): (?P<words>\S.*)$")
-_CONSEQUENCE = "Engine core initialization failed"
+_CONSEQUENCES = ("Engine core initialization failed", "WorkerProc initialization failed")
 
 
 class Echo:
@@ -42,7 +42,7 @@ class Echo:
         if self._reader is not None:
             self._reader.join(_LAST_LINES_S)
         found = (_ERROR.search(line) for line in reversed(self._lines))
-        return next((match["words"] for match in found if match and _CONSEQUENCE not in match["words"]), "")
+        return next((match["words"] for match in found if match and not match["words"].startswith(_CONSEQUENCES)), "")
 
     def _read(self, reading: int, output: int) -> None:
         with os.fdopen(reading, "rb") as lines, os.fdopen(output, "wb", buffering=0) as onward:

