@@ -1,6 +1,8 @@
 """What the real vLLM loads that Headway's own engine lacks, and what it refuses: `make test-vllm`."""
 
+import asyncio
 import shutil
+import subprocess
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -14,15 +16,24 @@ from transformers import AutoModelForCausalLM, Gemma2Config
 from headway.checkpoint.model_directory import read_checkpoint
 from headway.core.engine_kind import EngineKind
 from headway.core.errors import HeadwayError
+from headway.core.latency import LatencyModel
+from headway.core.plan.serving import EngineLimits
+from headway.planner.serving.batching import choose_batching
 from headway.rpc.status import error_from_rpc
 from headway.v1 import worker_pb2, worker_pb2_grpc
 from tests.checkpoints import edit_json, make_checkpoint, make_other
-from tests.engines.vllm_worker import vllm_worker
+from tests.engines.vllm_worker import VLLM_PYTHON, vllm_worker
 from tests.engines.worker import PROMPT, EngineWorker, load, sequence
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 GREEDY = {"temperature": 0.0}
+_DEFAULTS = """
+from vllm.engine.arg_utils import AsyncEngineArgs
+from vllm.usage.usage_lib import UsageContext
+defaults = [AsyncEngineArgs.get_batch_defaults(number) for number in (1, 2)]
+print(*(tokens[UsageContext.OPENAI_API_SERVER] for tokens, _ in defaults))
+"""
 _QUANTISED = {
     "quant_method": "compressed-tensors",
     "format": "int-quantized",
@@ -97,6 +108,18 @@ async def test_a_quantised_checkpoint_counts_as_its_files_do(
     spec = read_checkpoint(directory, engine=EngineKind.VLLM).spec
     assert spec.weight_bytes == path.stat().st_size
     assert len(await tokens_of(stub, directory)) == 16
+
+
+async def test_a_step_takes_as_many_tokens_as_in_vllms_own_server() -> None:
+    command = [VLLM_PYTHON, "-c", _DEFAULTS]
+    asked = await asyncio.to_thread(subprocess.run, command, capture_output=True, text=True, check=True)
+    slow = LatencyModel(
+        base_s=1.0, per_prefill_token_s=1.0, per_prefill_pair_s=0.0, per_decode_s=1.0, per_context_token_s=0.0
+    )
+    chosen = [
+        choose_batching(EngineLimits(tp=tp), device="cpu", estimate=slow, engine=EngineKind.VLLM) for tp in (1, 2)
+    ]
+    assert [each.max_num_batched_tokens for each in chosen] == [int(each) for each in asked.stdout.split()[-2:]]
 
 
 async def refusal(stub: "worker_pb2_grpc.WorkerServiceAsyncStub", directory: Path, engine_args: str) -> HeadwayError:
