@@ -1,5 +1,6 @@
 """`headway train`: a model of the user's own, planned and trained by real processes."""
 
+import asyncio
 import json
 import sys
 from dataclasses import replace
@@ -10,6 +11,7 @@ import pytest
 from headway.cli.plan_file import write_plan
 from headway.cli.train import run
 from headway.cli.training_run.job_file import read_training_job
+from headway.cli.training_run.preparing import prepare_run
 from headway.core.capture import CaptureRequest
 from headway.core.errors import FailedPreconditionError, HeadwayError
 from headway.core.plan.training import SliceSeconds
@@ -157,6 +159,15 @@ def test_a_wrong_job_is_refused_by_its_field(change: str, said: str, directory: 
     with pytest.raises(HeadwayError) as refused:
         read_training_job(directory / "job.yaml")
     assert said in str(refused.value)
+
+
+def test_a_factory_with_examples_of_another_number_is_told(directory: Path) -> None:
+    code = "\n\ndef four():\n    return nn.Linear(8, 1), (torch.zeros(4, 8),)\n"
+    (directory / "mine.py").write_text(f"import torch\nfrom torch import nn{code}")
+    (directory / "job.yaml").write_text(JOB.replace("mine:small", "mine:four"))
+    job = read_training_job(directory / "job.yaml")
+    with pytest.raises(HeadwayError, match=r"mine:four was asked for 2 examples and gives inputs of \[4, 8\]"):
+        asyncio.run(prepare_run(job, deadline_s=300, state_dir=directory))
 
 
 def test_files_of_data_are_found_from_anywhere(directory: Path) -> None:

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from functools import reduce
+from operator import itemgetter
 
 import torch
 
@@ -36,7 +37,7 @@ class Gradients:
         self._buckets: list[torch.Tensor] = []
         self._shared: dict[tuple[int, ...], list[torch.Tensor | Shard]] = {}
         self._queues: dict[tuple[int, ...], list[torch.Tensor | Shard]] = {}
-        self._coming: list[Pending] = []
+        self._coming: list[tuple[tuple[int, ...], Pending]] = []
         reduced = [a for a in execution.ranks[rank].actions if a.kind is ActionKind.REDUCE]
         for action in reduced:
             parts = len(action.ranks) if action.shards else 1
@@ -60,12 +61,14 @@ class Gradients:
         """Begins to add up the next bucket of these ranks."""
         bucket = self._queues[ranks].pop(0)
         if isinstance(bucket, Shard):
-            self._coming.append(links.add_up_parts(bucket.summands, bucket.gradient, ranks))
+            self._coming.append((ranks, links.add_up_parts(bucket.summands, ranks)))
         else:
-            self._coming.append(links.add_up(bucket, ranks))
+            self._coming.append((ranks, links.add_up(bucket, ranks)))
 
     def wait(self) -> None:
-        for pending in self._coming:
+        """Of several sets of ranks one after the other, in an order that is the same on all: a sum of parts goes on
+        only where it is waited for."""
+        for _, pending in sorted(self._coming, key=itemgetter(0)):
             pending.wait("gradients to be added up")
         self._coming.clear()
 

@@ -1,7 +1,8 @@
 """What ranks exchange: tensors between two of them, and sums over several."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import timedelta
+from functools import partial
 from typing import Protocol
 
 import torch
@@ -11,6 +12,8 @@ from headway.core.errors import UnavailableError
 from headway.train.communicator import Communicator, communicator
 
 _CPU = torch.device("cpu")
+_SWAP_TAG = 0
+"""Of all exchanges in a group, which are in one order on any two ranks."""
 
 
 class Pending(Protocol):
@@ -63,31 +66,35 @@ class Links:
         """Replaces the tensor on all these ranks by the sum of theirs, the same bits on each."""
         return self._begun(self._groups[ranks].allreduce([tensor]), tensor, -1)
 
-    def add_up_parts(self, tensor: torch.Tensor, own: torch.Tensor, ranks: tuple[int, ...]) -> "PartSum":
-        """Fills `own` with the sum of the ranks' tensors in this rank's part of them, added in the ranks' order.
+    def add_up_parts(self, tensor: torch.Tensor, ranks: tuple[int, ...]) -> "PartSum":
+        """Adds to this rank's part of a tensor what the other ranks have there; its other parts stay.
 
         Args:
             tensor: of one dim, as many equal parts as there are ranks.
         """
-        received = torch.empty_like(tensor)
-        work = self._groups[ranks].alltoall_base(received, tensor, [], [])
-        return PartSum(self._begun(work, tensor, -1), received.view(len(ranks), -1), own)
+        own, parts = ranks.index(self._rank), tensor.chunk(len(ranks))
+        begin = partial(self._swap, self._groups[ranks], ranks)
+        found = PartSum(begin, own, parts)
+        if self._blocks:
+            found.wait("a sum that blocks")
+        return found
 
-    def gather(self, tensor: torch.Tensor, own: torch.Tensor, ranks: tuple[int, ...]) -> "Transfer":
-        """Fills a tensor of one dim with the equal parts that the ranks have of it."""
-        parts = list(tensor.chunk(len(ranks)))
-        return self._begun(self._groups[ranks].allgather([parts], [own.clone()]), tensor, -1)
+    def gather(self, tensor: torch.Tensor, ranks: tuple[int, ...]) -> "Transfers":
+        """Fills a tensor of one dim, of which each rank has its own one of as many equal parts."""
+        return self._gathering(self._groups[ranks], ranks, tensor.chunk(len(ranks)))
 
     def gather_row(self, tensor: torch.Tensor, row: tuple[int, ...]) -> list[torch.Tensor]:
-        """The tensors of all ranks of a row, in its order."""
-        parts = [torch.empty_like(tensor) for _ in row]
-        self._wait_for_row(self._rows[row].allgather([parts], [tensor]), row)
+        """The tensors of all ranks of a row, in its order; this rank's is the given one."""
+        parts = [tensor if rank == self._rank else torch.empty_like(tensor) for rank in row]
+        self._gathering(self._rows[row], row, parts).wait("an operator that they share")
         return parts
 
     def gather_flat(self, part: torch.Tensor, row: tuple[int, ...]) -> torch.Tensor:
         """The parts of all ranks of a row behind each other, each of one dim and one size."""
         room = part.new_empty(len(part) * len(row))
-        self._wait_for_row(self._rows[row].allgather([list(room.chunk(len(row)))], [part]), row)
+        parts = room.chunk(len(row))
+        parts[row.index(self._rank)].copy_(part)
+        self._gathering(self._rows[row], row, parts).wait("parts of a parameter")
         return room
 
     def add_up_row(self, tensor: torch.Tensor, row: tuple[int, ...]) -> torch.Tensor:
@@ -133,6 +140,28 @@ class Links:
         for group in (*self._rows.values(), *self._groups.values(), self._all):
             group.shutdown()
 
+    def _gathering(self, group: Communicator, ranks: tuple[int, ...], parts: Sequence[torch.Tensor]) -> "Transfers":
+        """Begins to give all other ranks this one's part, and to fill the others with theirs."""
+        own = ranks.index(self._rank)
+        swaps = [self._swap(group, ranks, other, parts[own], parts[other]) for other in rounds(own, len(ranks))]
+        return Transfers([each for swap in swaps for each in swap.transfers])
+
+    def _swap(
+        self, group: Communicator, ranks: tuple[int, ...], other: int, given: torch.Tensor, room: torch.Tensor
+    ) -> "Transfers":
+        """Begins to exchange one tensor for another with the rank at a place. The first of the two sends first, as NCCL
+        does what two ranks exchange in one order."""
+
+        def sent() -> Transfer:
+            return self._begun(group.send([given], other, _SWAP_TAG), given, ranks[other])
+
+        def received() -> Transfer:
+            return self._begun(group.recv([room], other, _SWAP_TAG), room, ranks[other])
+
+        if ranks.index(self._rank) < other:
+            return Transfers([sent(), received()])
+        return Transfers([received(), sent()])
+
     def _begun(self, work: dist.Work, tensor: torch.Tensor, peer: int) -> "Transfer":
         transfer = Transfer(work, tensor, peer, self._timeout)
         if self._blocks:
@@ -140,17 +169,51 @@ class Links:
         return transfer
 
 
-class PartSum:
-    """A sum of which each rank gets a part; see `Pending`."""
+def rounds(place: int, count: int) -> Iterator[int]:
+    """With whom one of so many exchanges something, round by round, in each of which all do so in pairs."""
+    return (other for other in ((number - place) % count for number in range(count)) if other != place)
 
-    def __init__(self, transfer: "Transfer", received: torch.Tensor, own: torch.Tensor) -> None:
-        self._transfer, self._received, self._own = transfer, received, own
+
+class PartSum:
+    """A sum of which each rank gets a part. In each round it exchanges parts with one other rank, so that it has room
+    for one alone; the first round is begun at once, the others where the sum is waited for. See `Pending`.
+
+    Args:
+        begin: an exchange with the rank at a place, of a tensor for another.
+        place: this rank's, and that of its part.
+    """
+
+    def __init__(
+        self,
+        begin: Callable[[int, torch.Tensor, torch.Tensor], "Transfers"],
+        place: int,
+        parts: Sequence[torch.Tensor],
+    ) -> None:
+        self._begin, self._parts, self._own = begin, parts, parts[place]
+        self._others = rounds(place, len(parts))
+        self._room = torch.empty_like(self._own)
+        self._coming = self._next()
 
     def wait(self, what: str) -> None:
-        self._transfer.wait(what)
-        self._own.zero_()
-        for part in self._received:
-            self._own.add_(part)
+        while self._coming is not None:
+            self._coming.wait(what)
+            self._own.add_(self._room)
+            self._coming = self._next()
+
+    def _next(self) -> "Transfers | None":
+        other = next(self._others, None)
+        return None if other is None else self._begin(other, self._parts[other], self._room)
+
+
+class Transfers:
+    """Some of them; see `Pending`."""
+
+    def __init__(self, transfers: Sequence["Transfer"]) -> None:
+        self.transfers = transfers
+
+    def wait(self, what: str) -> None:
+        for transfer in self.transfers:
+            transfer.wait(what)
 
 
 class Transfer:

@@ -20,7 +20,7 @@ class Shard:
     Attributes:
         ranks: that have a part.
         parameters: by name, as views of the tensor.
-        gradient: of the own part, over all ranks.
+        gradient: of the own part: its place among the summands, to which those of the other ranks are added.
     """
 
     def __init__(
@@ -31,7 +31,7 @@ class Shard:
         self.parameters: dict[str, torch.Tensor] = {}
         self._size = len(summands) // len(ranks)
         self._first = ranks.index(rank) * self._size
-        self.gradient = torch.zeros(self._size, dtype=summands.dtype)
+        self.gradient = summands[self._first : self._first + self._size]
         at = 0
         for name, parameter in parameters.items():
             end = at + parameter.numel()
@@ -60,8 +60,7 @@ class Shard:
 
     def gather(self, links: Links) -> Pending:
         """Begins to fetch what the other ranks have changed."""
-        own = self._values[self._first : self._first + self._size]
-        return links.gather(self._values, own, self.ranks)
+        return links.gather(self._values, self.ranks)
 
 
 def whole_state(pieces: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:

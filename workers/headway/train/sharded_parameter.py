@@ -60,7 +60,7 @@ class ShardedParameter:
 
     def gather(self, links: Links) -> Pending:
         """Begins to fetch what other ranks have changed of one that is held whole."""
-        return links.gather(self._flat, self.part, self.ranks)
+        return links.gather(self._flat, self.ranks)
 
     def whole(self, links: Links) -> torch.Tensor:
         """What this rank would have of it without ZeRO; all ranks that hold it ask at the same time."""

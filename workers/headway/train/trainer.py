@@ -106,14 +106,13 @@ class Trainer:
         dtypes = setup.dtypes
         own = {name: self._tiles.own(name, given[name]) for name in sorted(names & given.keys())}
         self._sharded = sharded_parameters(execution, rank, own)
-        self._masters = {
-            name: self._sharded[name].held if name in self._sharded else each.clone() for name, each in own.items()
-        }
-        of_gradients = {name: self._masters[name] for name in sorted(trained)}
+        of_gradients = {name: own[name] for name in sorted(trained)}
         of_gradients |= {name: each.part for name, each in self._sharded.items()}
         self._gradients = Gradients(execution, rank, of_gradients)
+        held = {name: each.held for name, each in self._sharded.items()}
         for shard in self._gradients.shards:
-            self._masters |= shard.parameters
+            held |= shard.parameters
+        self._masters = {name: held[name] if name in held else each.clone() for name, each in own.items()}
         self._state = {name: each.to(dtypes.get(name, each.dtype)) for name, each in self._masters.items()}
         self._parameters = {name: self._masters[name] for name in sorted(trained)}
         self._owned, self._kept = _first_of(execution, rank)

@@ -244,8 +244,20 @@ async def _capture(
     assert found is not None
     assert found.graph is not None, "a capture that ends well has a graph"
     assert found.program is not None, "it was asked for"
+    _check_examples(job, found.program, count)
     shorter = {int(length): program for length, program in (found.shorter or {}).items()}
     return _Captured(whole=(found.graph, found.program), by_length=shorter)
+
+
+def _check_examples(job: TrainingJob, program: Program, count: int) -> None:
+    """Whether inputs have as many examples as were asked for, along dim 0."""
+    fed = [value.shape for value in program.inputs if not value.is_weight]
+    if not any(shape[:1] == (count,) for shape in fed):
+        raise InvalidArgumentError(
+            f"{job.model} was asked for {count} examples and gives inputs of {', '.join(map(str, map(list, fed)))}.",
+            hint="Let its factory take an argument `batch`, and give inputs of so many examples along dim 0.",
+            field="model",
+        )
 
 
 async def write_weights(run: TrainingRun, path: Path, *, deadline_s: float) -> None:

@@ -7,11 +7,13 @@ from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import pairwise
+from math import prod
 
 from headway.core.execution.execution import RUNS, Action, ActionKind, Execution, Slot, StageSpec
 from headway.core.execution.regions import is_covered, lengths, overlap
 from headway.core.execution.settled import settled_sends
 from headway.core.execution.slots import SlotFinder
+from headway.core.graph import dtype_bytes
 
 _LOSS_BYTES, _COUNT_BYTES = 8, 4
 """Of a rank's part of the loss, and of how often a parameter was changed."""
@@ -22,7 +24,8 @@ class Certificate:
     """Attributes:
     faults: in sentences; empty where the lists are right.
     peak_bytes: of each rank: parameters, gradients and the optimizer's state, the batch, all slots that are held, what
-        was sent and may not have arrived, and the workspace of what runs.
+        was sent and may not have arrived, what others' gradients need that are added up, and the workspace of what
+        runs.
     """
 
     faults: tuple[str, ...]
@@ -119,7 +122,7 @@ class _Replay:
         own = [stage for stage in execution.stages if self.rank in stage.ranks]
         counts_bytes = sum(_COUNT_BYTES * len(stage.parameters) for stage in own)
         fixed = _LOSS_BYTES + counts_bytes + execution.batch_bytes + sum(stage.state_bytes for stage in own)
-        self.peak_bytes = fixed
+        self.peak_bytes, rooms_bytes = fixed, 0
         for at, action in enumerate(execution.ranks[self.rank].actions):
             text = f"rank {self.rank}, action {at} ({execution.action_text(action)})"
             reads, writes = slots.reads(self.rank, action), slots.makes(self.rank, action)
@@ -130,8 +133,10 @@ class _Replay:
             for slot in writes:
                 self.held[slot] = slots.values[slot.value].num_bytes(slot)
             sent.note(at, action, reads, self.held)
+            rooms_bytes += _room_bytes(action)
             workspace = execution.parts[action.part].workspace_bytes if action.kind in RUNS else 0
-            self.peak_bytes = max(self.peak_bytes, fixed + sum(self.held.values()) + sent.num_bytes + workspace)
+            held_bytes = fixed + sum(self.held.values()) + sent.num_bytes + rooms_bytes + workspace
+            self.peak_bytes = max(self.peak_bytes, held_bytes)
             if action.kind in RUNS:
                 ended = slots.of_run(self.rank, action, execution.parts[action.part].gives_up)
                 self.given_up.update(ended)
@@ -165,6 +170,13 @@ class _Replay:
             yield "this rank is not among them"
         if action.kind is ActionKind.GATHER:
             yield from _wrong_parts(slots, action)
+
+
+def _room_bytes(action: Action) -> int:
+    """What a rank needs from a REDUCE on for another one's terms of its own part; nothing for sums in place."""
+    if action.kind is not ActionKind.REDUCE or not action.shards:
+        return 0
+    return -(-prod(action.shape) // len(action.ranks)) * dtype_bytes(action.dtype)
 
 
 class _Sent:
@@ -228,14 +240,15 @@ def _matching(execution: Execution) -> Iterator[str]:
     """Between two ranks, what one sends the other receives, in the same order, of the same shape and dtype; ranks add
     gradients up together, in one order."""
     sides: dict[tuple[int, int], tuple[list[tuple[int, Action]], list[tuple[int, Action]]]] = {}
-    sums: dict[tuple[int, ...], dict[int, list[tuple[tuple[str, ...], bool]]]] = {}
+    sums: dict[tuple[int, ...], dict[int, list[tuple[object, ...]]]] = {}
     for rank, at, action in _actions(execution):
         if action.kind is ActionKind.SEND:
             sides.setdefault((rank, action.peer), ([], []))[0].append((at, action))
         elif action.kind is ActionKind.RECV:
             sides.setdefault((action.peer, rank), ([], []))[1].append((at, action))
         elif action.kind is ActionKind.REDUCE:
-            sums.setdefault(action.ranks, {}).setdefault(rank, []).append((action.parameters, action.shards))
+            what = action.parameters, action.shards, action.shape, action.dtype
+            sums.setdefault(action.ranks, {}).setdefault(rank, []).append(what)
     for (source, target), (sent, received) in sorted(sides.items()):
         yield from _unlike(source, sent, target, received)
     for ranks, by_rank in sorted(sums.items()):

@@ -27,6 +27,7 @@ from headway.core.execution.sharded import cut_slots, step_parts
 from headway.core.execution.slots import SlotFinder
 from headway.core.execution.specs import (
     batch_bytes,
+    gradient_sums,
     parameter_holders,
     part_specs,
     value_specs,
@@ -35,6 +36,7 @@ from headway.core.execution.specs import (
     zero_levels,
 )
 from headway.core.execution.sums import with_own_sums
+from headway.core.graph import dtype_bytes
 from headway.core.program import Program
 
 _SCATTERED = 2
@@ -91,7 +93,8 @@ def compile_execution(
         replace(stage, tiles=cuts[stage.examples].tiles.get(number, ()))
         for number, stage in enumerate(with_state(stages, cuts[count], program, optimizer=optimizer))
     )
-    ranks = _Lists(batch=batch, stages=filled, values=values, parts=parts, orders=orders).make()
+    sums = gradient_sums(filled, program)
+    ranks = _Lists(batch=batch, stages=filled, values=values, parts=parts, orders=orders, sums=sums).make()
     ended = given_up(ranks, SlotFinder(stages=filled, parts=parts, values=values))
     return Execution(
         batch=batch,
@@ -128,6 +131,8 @@ class _Lists:
     values: dict[int, ValueSpec]
     parts: tuple[PartSpec, ...]
     orders: Sequence[Order]
+    sums: Mapping[str, tuple[int, str]]
+    """Of each parameter's gradient the elements that a rank has, and the dtype of their sum."""
     made: dict[int, list[Action]] = field(default_factory=dict)
     makers: dict[int, int] = field(default_factory=dict)
     transfers: dict[tuple[int, int, int], list[tuple[Piece, int]]] = field(default_factory=dict)
@@ -295,7 +300,15 @@ class _Lists:
             groups.setdefault((run, ranks, levels[name] == 1), []).append(name)
         found: dict[_Run, list[Action]] = {}
         for (run, group, shards), names in groups.items():
-            action = Action(kind=ActionKind.REDUCE, parameters=tuple(names), ranks=group, shards=shards)
+            sizes, dtypes = zip(*(self.sums[name] for name in names), strict=True)
+            action = Action(
+                kind=ActionKind.REDUCE,
+                parameters=tuple(names),
+                ranks=group,
+                shards=shards,
+                shape=(sum(sizes),),
+                dtype=max(dtypes, key=dtype_bytes),
+            )
             found.setdefault(run, []).append(action)
         return found
 

@@ -73,7 +73,7 @@ class Action:
     slots: of RECV the one to fill; of SEND what is sent, and the slot that has it; of JOIN the one to make, then its
         sources; of GATHER the one to make, then the part of each rank; of FREE those that are given up.
     peer: of RECV and SEND the other rank.
-    shape, dtype: of RECV and SEND, what travels.
+    shape, dtype: of RECV and SEND, what travels; of REDUCE, the gradients behind each other.
     parameters: of REDUCE.
     ranks: of REDUCE and GATHER, all that take part.
     shards: of REDUCE, whether each of them changes a part of the parameters (ZeRO stage 1).

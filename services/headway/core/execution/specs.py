@@ -143,6 +143,16 @@ def with_state(
     return tuple(found)
 
 
+def gradient_sums(stages: Sequence[StageSpec], program: Program) -> dict[str, tuple[int, str]]:
+    """Of each parameter's gradient the elements that a rank would have without ZeRO, and the dtype of their sum."""
+    inputs = dict(zip(program.names, program.inputs, strict=True))
+    return {
+        name: (prod(inputs[name].shape) // num_tiles(stage, name), sum_dtype(inputs[name].dtype))
+        for stage in stages
+        for name in stage.parameters
+    }
+
+
 def num_tiles(stage: StageSpec, name: str) -> int:
     """Into how many parts the ranks of a team cut a parameter."""
     sharding = stage.sharding

@@ -19,10 +19,10 @@ _LIGHT_SHARE = 0.1  # of the equal share of the work: a part with less is no lay
 
 
 def make_layers(training: TrainingGraph, *, num_layers: int | None = None, delta: float = DELTA) -> list[Layer]:
-    """Cuts the step into layers by equation 3.6, between repeated modules where there are such.
+    """Cuts the step into layers by equation 3.6, between repeated modules where there are such, else between operators.
 
     Args:
-        num_layers: None for as many as there are repeated modules with work, up to 64.
+        num_layers: None for as many as there are repeated modules with work, or operators with work, up to 64.
 
     Raises:
         InvalidArgumentError: there are fewer operators than layers.
@@ -76,7 +76,8 @@ def layer_key(training: TrainingGraph, layer: Layer) -> Hashable:
 
 
 def _units(training: TrainingGraph) -> list[tuple[int, ...]]:
-    """Runs of forward operators of one repeated module, such as `layers.3` or `stages.1.4`, and what lies between."""
+    """Runs of forward operators of one repeated module, such as `layers.3` or `stages.1.4`, and what lies between; of a
+    model without repeated modules each operator."""
     runs: list[tuple[str, list[int]]] = []
     for at, operator in enumerate(training.graph.operators):
         if operator.is_backward:
@@ -86,6 +87,8 @@ def _units(training: TrainingGraph) -> list[tuple[int, ...]]:
         if not runs or runs[-1][0] != name:
             runs.append((name, []))
         runs[-1][1].append(at)
+    if len(runs) == 1:
+        return [(at,) for at in runs[0][1]]
     return [tuple(positions) for _, positions in runs]
 
 

@@ -43,6 +43,8 @@ class Misfit:
         return FailedPreconditionError(f"{self.sentence()}.", hint=f"{self._hint()}.", field="cluster")
 
     def _hint(self) -> str:
+        if self.missing_bytes is None:
+            return "Each stage has a layer at least: take fewer devices, more layers, or a method that copies stages"
         fits = []
         if self.times_nodes is not None:
             more = [
