@@ -8,6 +8,7 @@ from pathlib import Path
 from statistics import median
 from typing import Annotated, Any
 
+import torch
 import typer
 from rich.console import Console
 from rich.table import Table
@@ -16,6 +17,7 @@ from benchmarks.serve.report import RESULTS_DIR, write_result
 from benchmarks.train.computing import on_cores, train_execution
 from benchmarks.train.costs import restart_s, split_costs, tracing_costs
 from benchmarks.train.gpt import Size, capture
+from benchmarks.train.gpu import SIZE, gpu_rows, peak_flops, step_flops
 from benchmarks.train.memory import held_row
 from benchmarks.train.operators import OperatorTimes, part_programs
 from benchmarks.train.peers import headway_pipeline, torch_pipeline
@@ -43,6 +45,7 @@ class Part(StrEnum):
     PIPELINE = "pipeline"
     PEERS = "peers"
     PREDICTION = "prediction"
+    GPU = "gpu"
 
 
 def main(
@@ -64,10 +67,11 @@ def main(
         Part.PIPELINE: lambda: _pipeline(steps),
         Part.PEERS: lambda: _peers(steps),
         Part.PREDICTION: lambda: _prediction(steps),
+        Part.GPU: lambda: _gpu(steps),
     }
     known: dict[str, Any] = json.loads(out.read_text()) if out.is_file() else {}
     known.pop("machine", None)
-    for part in only or list(Part):
+    for part in only or [part for part in Part if part is not Part.GPU or torch.cuda.is_available()]:
         known[part.value] = parts[part]()
         write_result(out, known)
 
@@ -186,6 +190,27 @@ def _memory() -> dict[str, Any]:
         "rows": [{**asdict(row), "shares": row.shares} for row in rows],
         "torch_held_bytes": theirs,
     }
+
+
+def _gpu(steps: int) -> dict[str, Any]:
+    """Needs a GPU."""
+    name, rows = gpu_rows(steps)
+    table = Table("by", "precision", "ranks", "iteration", "least", "predicted", "MFU", "held", "of what was certified")
+    for row in rows:
+        shares = (held / most for held, most in zip(row.held_bytes, row.certified_bytes, strict=False))
+        table.add_row(
+            row.by,
+            row.precision,
+            str(row.num_ranks),
+            f"{row.seconds * 1e3:.1f} ms",
+            f"{row.least_s * 1e3:.1f} ms",
+            f"{row.predicted_s * 1e3:.1f} ms" if row.predicted_s else "",
+            f"{step_flops() / row.seconds / peak_flops(name, row.precision):.1%}",
+            ", ".join(map(format_bytes, row.held_bytes)),
+            ", ".join(f"{share:.1%}" for share in shares),
+        )
+    console.print(name, table)
+    return {"gpu": name, "size": asdict(SIZE), "flops": step_flops(), "rows": [asdict(row) for row in rows]}
 
 
 def _pipeline(steps: int) -> dict[str, Any]:

@@ -1,5 +1,6 @@
 """What ranks hold, as torch's allocator counts it: beside what was certified, and beside torch's own pipelines."""
 
+import ctypes
 import json
 import multiprocessing
 import tempfile
@@ -67,10 +68,17 @@ def held_row(
     return HeldRow(method=method, recomputes=recomputes, zero=zero, held_bytes=held, certified_bytes=certified)
 
 
+def _count_frees_of_all_threads() -> None:
+    """Else torch's profiler misses what its own threads free, as gloo's do with tensors whose last user they are."""
+    library = ctypes.CDLL(str(Path(torch.__file__).parent / "lib" / "libc10.so"))
+    ctypes.c_bool.in_dll(library, "FLAGS_caffe2_report_cpu_memory_usage").value = True
+
+
 @contextmanager
 def held_bytes() -> Iterator[Callable[[], int]]:
     """Gives what says, behind the block, how many bytes were held at its peak of all that was allocated in it."""
     found: list[int] = []
+    _count_frees_of_all_threads()
     with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as profiler:
         yield lambda: found[0]
     with tempfile.TemporaryDirectory() as directory:

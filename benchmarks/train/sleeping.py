@@ -206,7 +206,7 @@ def _rank(
     slept = [(0, 0.0)] * len(execution.parts)
     for number in range(repeats + 1):
         links.wait_for_all()
-        timed.runs.clear()
+        timed.begin()
         began_s, began_cpu_s = time.perf_counter(), time.process_time()
         executor.step(batch)
         walls.append(time.perf_counter() - began_s)

@@ -82,6 +82,7 @@ def chain(*names: str) -> Graph:
 
 def test_bfloat16_is_offered_where_the_error_allows_it() -> None:
     assert {each.precision for each in offered("", max_error=1e-4)} == {"float32"}
+    assert {each.name for each in offered("", max_error=1e-4, device="cuda")} == {"eager", "inductor"}
     assert {each.precision for each in offered("openvino", max_error=1e-2)} == {"float32", "bfloat16"}
     assert {each.precision for each in offered("headway", max_error=1e-2)} == {"float32", "bfloat16", "int8"}
 

@@ -19,9 +19,9 @@ from headway.core.training_job import DataSettings, TrainingJob, ValidationSetti
 JOB = TrainingJob(model="mine:small", data=DataSettings(tokens="/shared/text.safetensors"), batch=16, steps=4)
 
 
-def manifest(directory: Path) -> str:
+def manifest(directory: Path, job: TrainingJob = JOB) -> str:
     pods = PodOptions(claim="training", image="headway-worker:1", cores=4, user=1000, group=1000)
-    return run_manifest(directory, JOB, peak_bytes=3 << 30, state_dir=Path("/shared"), pods=pods)
+    return run_manifest(directory, job, peak_bytes=3 << 30, state_dir=Path("/shared"), pods=pods)
 
 
 def test_pods_find_each_other_and_the_run() -> None:
@@ -38,6 +38,12 @@ def test_pods_find_each_other_and_the_run() -> None:
     assert rank["resources"]["requests"] == {"cpu": "4", "memory": "4096Mi"}
     assert job["spec"]["completions"] == job["spec"]["parallelism"] == JOB.workers
     assert job["spec"]["backoffLimitPerIndex"] == JOB.restarts
+
+
+def test_a_rank_that_computes_on_a_gpu_asks_for_one() -> None:
+    _, document = yaml.safe_load_all(manifest(Path("/shared/training/train-1"), replace(JOB, device="cuda")))
+    (rank,) = document["spec"]["template"]["spec"]["containers"]
+    assert rank["resources"]["limits"] == {"cpu": "4", "nvidia.com/gpu": "1"}
 
 
 def test_pods_keep_to_the_restricted_standard() -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import torch
 import torch.distributed as dist
-from safetensors.torch import save_file
+from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
 from headway.core.codec import to_document
@@ -17,12 +17,14 @@ from headway.core.execution.compiler import compile_execution
 from headway.core.execution.execution import Execution, StageSpec
 from headway.core.execution.orders import Order, stage_orders
 from headway.core.graph import Graph
-from headway.core.program import Program
+from headway.core.program import Program, Value
 from headway.core.training_job import DataSettings, OptimizerSettings, TrainingJob
 from headway.core.training_run import INITIAL_FILE, RUN_FILE, TrainingRun
 from headway.profiler.capture.graph import build_graph
 from headway.profiler.capture.program import build_program
 from headway.profiler.capture.trace import trace
+from headway.train.data import TensorData
+from headway.train.device import CPU
 from headway.train.setup import read_setup
 from headway.train.trainer import Trainer
 from tests.train.models import inputs
@@ -113,12 +115,13 @@ def write_run(
     return directory
 
 
-def train_in_threads(directory: Path) -> list[float]:
+def train_in_threads(directory: Path, device: torch.device = CPU) -> list[float]:
     """The losses of a run that is trained by a thread a rank, with messages between them as between processes."""
     setup, store = read_setup(directory), dist.HashStore()
 
     def losses(rank: int) -> list[float]:
-        return [report.loss for report in Trainer(setup, rank, store=store, should_stop=lambda: False).run()]
+        trainer = Trainer(setup, rank, store=store, should_stop=lambda: False, device=device)
+        return [report.loss for report in trainer.run()]
 
     ranks = range(len(setup.execution.ranks))
     with ThreadPoolExecutor(len(ranks)) as pool:
@@ -157,3 +160,14 @@ def difference(found: dict[str, Tensor], wanted: dict[str, Tensor]) -> float:
     """The largest, relative to each tensor's norm."""
     assert found.keys() == wanted.keys()
     return max(float((found[name] - wanted[name]).norm() / wanted[name].norm()) for name in wanted)
+
+
+def data_of(directory: Path) -> Callable[[int], dict[str, Tensor]]:
+    """What each step of a run sees."""
+    setup = read_setup(directory)
+    tensors = load_file(directory / "data.safetensors")
+    wanted = {
+        name: Value(shape=tuple(t.shape), stride=t.stride(), dtype=str(t.dtype).removeprefix("torch."))
+        for name, t in tensors.items()
+    }
+    return TensorData(tensors, wanted, batch=BATCH, seed=setup.job.seed).batch

@@ -33,6 +33,7 @@ from tests.train.runs import (
     BATCH,
     Captured,
     captured,
+    data_of,
     difference,
     execution_of,
     stages_of,
@@ -40,7 +41,7 @@ from tests.train.runs import (
     train_in_threads,
     write_run,
 )
-from tests.train.test_exact import SGD, data_of
+from tests.train.test_exact import SGD
 from tests.train.test_tiles import MESH, coordinates, part, specs
 
 COUNT, NUM_STEPS = 2, 8

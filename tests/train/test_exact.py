@@ -9,23 +9,30 @@ from pathlib import Path
 
 import pytest
 from safetensors import safe_open
-from safetensors.torch import load_file
-from torch import Tensor, nn
+from torch import nn
 
 from headway.core.execution.certifier import certify
 from headway.core.execution.execution import Execution
 from headway.core.execution.orders import scheduled_orders
 from headway.core.pipeline_shapes import ShapeOptions, named_placement
-from headway.core.program import Value
 from headway.core.training_job import OptimizerSettings
 from headway.core.training_run import CHECKPOINTS_DIRECTORY
 from headway.planner.schedule.predefined.methods import predefined
 from headway.train.checkpoint import Checkpoints
-from headway.train.data import TensorData
 from headway.train.setup import read_setup
 from tests.train.models import Branches, Gpt, branch_stage, gpt_stage
 from tests.train.plans import planned
-from tests.train.runs import BATCH, Captured, captured, difference, execution_of, stages_of, train_alone, write_run
+from tests.train.runs import (
+    BATCH,
+    Captured,
+    captured,
+    data_of,
+    difference,
+    execution_of,
+    stages_of,
+    train_alone,
+    write_run,
+)
 
 ADAMW = OptimizerSettings(rate=3e-3, weight_decay=0.01, clip=0.5)
 SGD = OptimizerSettings(name="sgd", rate=0.05)
@@ -141,13 +148,3 @@ def test_ranks_that_share_updates_hold_a_part_of_the_optimizers_state(
     assert sum(size for name, size in sizes.items() if name.startswith("exp_avg/")) == pytest.approx(
         own / 2 + tied / 3, abs=2
     )
-
-
-def data_of(directory: Path) -> Callable[[int], dict[str, Tensor]]:
-    setup = read_setup(directory)
-    tensors = load_file(directory / "data.safetensors")
-    wanted = {
-        name: Value(shape=tuple(t.shape), stride=t.stride(), dtype=str(t.dtype).removeprefix("torch."))
-        for name, t in tensors.items()
-    }
-    return TensorData(tensors, wanted, batch=BATCH, seed=setup.job.seed).batch

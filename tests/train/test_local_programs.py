@@ -53,6 +53,8 @@ class Meeting:
 class ThreadLinks:
     """The moves of one thread."""
 
+    device = torch.device("cpu")
+
     def __init__(self, rank: int, meetings: dict[tuple[int, ...], Meeting], lock: threading.Lock) -> None:
         self._rank, self._meetings, self._lock = rank, meetings, lock
 

@@ -29,6 +29,7 @@ from tests.train.runs import (
     NUM_STEPS,
     Captured,
     captured,
+    data_of,
     difference,
     execution_of,
     stages_of,
@@ -36,7 +37,7 @@ from tests.train.runs import (
     train_in_threads,
     write_run,
 )
-from tests.train.test_exact import ADAMW, SGD, data_of
+from tests.train.test_exact import ADAMW, SGD
 
 pytestmark = pytest.mark.timeout(600)  # a machine that does much else takes long
 

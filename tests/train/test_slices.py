@@ -26,9 +26,9 @@ from headway.train.checkpoint import Checkpoints
 from headway.train.setup import read_setup
 from tests.train.models import SEQ, Gpt, inputs
 from tests.train.plans import plan_of_stages
-from tests.train.runs import BATCH, Captured, captured, difference, train_alone, train_in_threads, write_run
+from tests.train.runs import BATCH, Captured, captured, data_of, difference, train_alone, train_in_threads, write_run
 from tests.train.sliced import pipeline, sliced_execution, sliced_step
-from tests.train.test_exact import ADAMW, SGD, data_of
+from tests.train.test_exact import ADAMW, SGD
 
 pytestmark = pytest.mark.timeout(600)  # a machine that does much else takes long to start ranks
 

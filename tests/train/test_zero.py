@@ -30,6 +30,7 @@ from tests.train.runs import (
     BATCH,
     Captured,
     captured,
+    data_of,
     difference,
     execution_of,
     stages_of,
@@ -38,7 +39,7 @@ from tests.train.runs import (
     write_run,
 )
 from tests.train.sliced import pipeline
-from tests.train.test_exact import ADAMW, SGD, data_of
+from tests.train.test_exact import ADAMW, SGD
 
 pytestmark = pytest.mark.timeout(600)  # a machine that does much else takes long
 

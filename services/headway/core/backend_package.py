@@ -19,6 +19,7 @@ class BackendPackage:
     Attributes:
         package: the distribution whose version its times depend on.
         precisions: that it can compute products in.
+        devices: that it computes on.
         serves: whether its programs take inputs of any length, as the batches of a served encoder are.
     """
 
@@ -26,6 +27,7 @@ class BackendPackage:
     package: str
     kind: BackendKind = BackendKind.GRAPH
     precisions: tuple[str, ...] = (FLOAT32,)
+    devices: tuple[str, ...] = ("cpu",)
     serves: bool = False
 
     @property
@@ -44,12 +46,18 @@ class BackendPackage:
 
 
 BUILT_IN = (
-    BackendPackage(name=EAGER, package="torch", kind=BackendKind.OPERATORS, precisions=(FLOAT32, BFLOAT16)),
-    BackendPackage(name="inductor", package="torch", precisions=(FLOAT32, BFLOAT16)),
+    BackendPackage(
+        name=EAGER,
+        package="torch",
+        kind=BackendKind.OPERATORS,
+        precisions=(FLOAT32, BFLOAT16),
+        devices=("cpu", "cuda"),
+    ),
+    BackendPackage(name="inductor", package="torch", precisions=(FLOAT32, BFLOAT16), devices=("cpu", "cuda")),
     BackendPackage(name="onnxruntime", package="onnxruntime", precisions=(FLOAT32, INT8), serves=True),
     BackendPackage(name="openvino", package="openvino", precisions=(FLOAT32, BFLOAT16), serves=True),
     BackendPackage(name="headway", package="headway", kind=BackendKind.OPERATORS, precisions=(FLOAT32, BFLOAT16, INT8)),
-    BackendPackage(name="tensorrt", package="torch-tensorrt"),
+    BackendPackage(name="tensorrt", package="torch-tensorrt", devices=("cuda",)),
 )
 """The libraries that Headway has an adapter for."""
 

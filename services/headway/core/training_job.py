@@ -7,6 +7,8 @@ from headway.core.errors import InvalidArgumentError
 OPTIMIZERS = ("adamw", "sgd", "momentum")
 RATE_SCHEDULES = ("constant", "linear", "cosine")
 PRECISIONS = ("float32", "bfloat16")
+CPU, CUDA = "cpu", "cuda"
+DEVICES = (CPU, CUDA)
 AUTO, NEVER, ALWAYS = "auto", "never", "always"
 PROFILING = (AUTO, NEVER, ALWAYS)
 PLAN_METHODS = (
@@ -120,6 +122,7 @@ class TrainingJob:
     model: `zoo:NAME`, `module:factory` or a checkpoint directory, whose weights training begins with.
     batch: examples of an iteration.
     workers: ranks, each a process.
+    device: that they compute on, one of `DEVICES`. On a machine with fewer GPUs than ranks these share them.
     plan: a training plan's file, or 'auto' for one that is searched.
     method: by which a plan is searched, one of `PLAN_METHODS`: stages with copies, stages alone, copies alone, such
         with ZeRO's stage 2 or 3, stages whose ranks share operators, graphs of such, slices of tokens, or the best of
@@ -147,6 +150,7 @@ class TrainingJob:
     steps: int
     seq: int | None = None
     workers: int = 2
+    device: str = CPU
     plan: str = AUTO
     method: str = PLAN_METHODS[0]
     profile: str = AUTO
@@ -182,6 +186,7 @@ class TrainingJob:
             )
         if self.zero not in (None, 0, 1, 2, 3):
             raise InvalidArgumentError(f"zero is {self.zero}.", hint="Give 0, 1, 2 or 3.", field="zero")
+        _among("device", self.device, DEVICES)
         _among("precision", self.precision, PRECISIONS)
         _among("method", self.method, PLAN_METHODS)
         _among("profile", self.profile, PROFILING)

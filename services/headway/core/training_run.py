@@ -42,6 +42,7 @@ class TrainingRun:
     num_tokens: of an example; 0 where examples have none.
     flops: of an iteration, in products, convolutions and attention.
     thread_flops: FLOP/s that a thread of this machine can reach, by the catalogue.
+    gpu_flops: that one of its GPUs can reach, where ranks compute on these.
     """
 
     job: TrainingJob
@@ -51,6 +52,7 @@ class TrainingRun:
     num_tokens: int = 0
     flops: float = 0.0
     thread_flops: float = 0.0
+    gpu_flops: float = 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -126,7 +126,6 @@ class Contest:
         self._device = device
         self._memory_bytes = memory_bytes
         self._num_threads = num_threads
-        torch.backends.cudnn.allow_tf32 = False  # of which torch alone makes use in float32, and is wrong by 1e-3 then
 
     def times(self, programs: Sequence[Program], *, first: int) -> list[Timing]:
         """Times programs of equal work; as many at once as memory holds. A backend's fault is its answer."""

@@ -6,14 +6,11 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
-from torch import Tensor, fx, nn
+from torch import fx, nn
 from torch._ops import OpOverload
-from torch.nn.functional import scaled_dot_product_attention
 
 from headway.core.program import Program
-
-_CPU_ATTENTION = "aten._scaled_dot_product_flash_attention_for_cpu.default"
-"""As programs that were captured on a CPU have it; nothing else runs it."""
+from headway.programs.attention import gpu_functions
 
 _REACH_OUT = (torch.ops.aten.from_file.default, torch.ops.aten.from_file.out)
 """What writes or reads files."""
@@ -38,7 +35,7 @@ def build_module(
         takes_list: whether it is given the inputs as one list, out of which it takes them all: then it is the last that
             holds an input that its caller does not, and drops that after its last use, too.
     """
-    known = own or {}
+    known = {**({} if device.type == "cpu" else gpu_functions(program)), **(own or {})}
     graph = fx.Graph()
     if takes_list:
         given = graph.placeholder("inputs")
@@ -49,38 +46,33 @@ def build_module(
         called = json.loads(instruction.arguments)
         arguments = tuple(_decode(argument, values, device) for argument in called["args"])
         named = {name: _decode(argument, values, device) for name, argument in called["kwargs"].items()}
-        function = known.get(instruction.target) or _find(instruction.target, device)
+        function = known.get(instruction.target) or _find(instruction.target)
+        if _makes_tensors(function):
+            named.setdefault("device", device)
         values.append(graph.call_function(function, arguments, named))
     results = [values[number] for number in (*program.results, *program.gradients.values())]
     graph.output(tuple(results) if results else values[-1])
     return fx.GraphModule(nn.Module(), graph)
 
 
-def _attention(
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    dropout_p: float = 0.0,
-    is_causal: bool = False,  # noqa: FBT001, FBT002 - as the operator is called
-    *,
-    attn_mask: Tensor | None = None,
-    scale: float | None = None,
-) -> tuple[Tensor]:
-    """What `_CPU_ATTENTION` gives first, by whatever kernel a device has. A backward pass asks for the second, too."""
-    return (scaled_dot_product_attention(query, key, value, attn_mask, dropout_p, is_causal, scale=scale),)
-
-
-def _find(target: str, device: torch.device) -> Callable[..., Any]:
+def _find(target: str) -> Callable[..., Any]:
     if target == "getitem":
         return operator.getitem
-    if target == _CPU_ATTENTION and device.type != "cpu":
-        return _attention
     found: Any = torch.ops
     for name in target.split("."):
         found = getattr(found, name, None)
     if not isinstance(found, OpOverload) or found in _REACH_OUT:  # and not torch.ops.load_library
         raise UnknownOperatorError(f"{target} is not known to the worker")
     return found
+
+
+def _makes_tensors(function: Callable[..., Any]) -> bool:
+    """Whether it makes tensors of no other ones, on a device that it is told."""
+    if not isinstance(function, OpOverload):
+        return False
+    arguments = function._schema.arguments  # noqa: SLF001 - torch has no other way to ask
+    kinds = [str(each.type) for each in arguments]
+    return any(each.name == "device" for each in arguments) and not any("Tensor" in kind for kind in kinds)
 
 
 def _decode(argument: Any, values: Sequence[fx.Node], device: torch.device) -> Any:

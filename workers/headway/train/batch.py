@@ -1,7 +1,7 @@
 """One iteration's examples, and how much each run of the loss counts."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 
@@ -25,6 +25,10 @@ class Batch:
     tensors: Mapping[str, torch.Tensor]
     shares: Mapping[tuple[int, int], float]
     counted: int = 0
+
+    def on(self, device: torch.device) -> "Batch":
+        """The same with its tensors there."""
+        return replace(self, tensors={name: tensor.to(device) for name, tensor in self.tensors.items()})
 
 
 def make_batch(execution: Execution, step: int, tensors: Mapping[str, torch.Tensor]) -> Batch:

@@ -58,7 +58,8 @@ class Executor:
         self._sends: dict[int, deque[Pending]] = {}
         self._num_over: dict[int, int] = {}
         self._batch = _NO_BATCH
-        self._loss = torch.zeros((), dtype=torch.float64)
+        self._device = links.device
+        self._loss = torch.zeros((), dtype=torch.float64, device=self._device)
         tags: dict[tuple[bool, int], int] = {}
         settled = settled_sends(execution, rank)
         actions = enumerate(execution.ranks[rank].actions)
@@ -213,7 +214,7 @@ class Executor:
         self._sends[peer].append(self._links.send(piece, peer, tag))
 
     def _receive(self, at: int, shape: tuple[int, ...], dtype: torch.dtype, peer: int, tag: int) -> None:
-        room = torch.empty(shape, dtype=dtype)
+        room = torch.empty(shape, dtype=dtype, device=self._device)
         self._slots[at] = room
         self._coming[at] = self._links.receive(room, peer, tag)
 
@@ -230,7 +231,7 @@ class Executor:
         for source, _ in pieces:
             if source in self._coming:
                 self._arrive(source, f"a part of {spec.name}")
-        made = torch.empty(shape, dtype=_dtype(spec.dtype))
+        made = torch.empty(shape, dtype=_dtype(spec.dtype), device=self._device)
         for source, boxes in pieces:
             _copy(self._there(source), made, boxes)
         self._slots[at] = self._laid_out(at, made)
@@ -275,7 +276,7 @@ class Executor:
         stride = self._strides.get(at)
         if stride is None:
             return tensor
-        return torch.empty_strided(tensor.shape, stride, dtype=tensor.dtype).copy_(tensor)
+        return torch.empty_strided(tensor.shape, stride, dtype=tensor.dtype, device=tensor.device).copy_(tensor)
 
     def _there(self, at: int) -> torch.Tensor:
         tensor = self._slots[at]
@@ -284,7 +285,7 @@ class Executor:
 
     def _share(self, place: int, first: int) -> torch.Tensor:
         loss = self._values[self._execution.losses[place]]
-        return torch.tensor(self._batch.shares[place, first], dtype=_dtype(loss.dtype))
+        return torch.full((), self._batch.shares[place, first], dtype=_dtype(loss.dtype), device=self._device)
 
     def _fed(self, name: str, first: int, count: int) -> torch.Tensor:
         return self._batch.tensors[name].narrow(0, first, count)

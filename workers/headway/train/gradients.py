@@ -8,6 +8,7 @@ import torch
 
 from headway.core.execution.execution import ActionKind, Execution
 from headway.core.execution.zero import sharing_rows
+from headway.train.device import CPU
 from headway.train.links import Links, Pending
 from headway.train.shard import Shard
 
@@ -25,13 +26,17 @@ class Gradients:
 
     Args:
         parameters: of this rank, by name; of one that others have parts of, this rank's part.
+        device: of these.
 
     Attributes:
         by_name: of all parameters, what parts add theirs to; of those in `shards` this rank's own sums.
         shards: parameters of which this rank changes a part.
     """
 
-    def __init__(self, execution: Execution, rank: int, parameters: Mapping[str, torch.Tensor]) -> None:
+    def __init__(
+        self, execution: Execution, rank: int, parameters: Mapping[str, torch.Tensor], *, device: torch.device = CPU
+    ) -> None:
+        self._device = device
         self.by_name: dict[str, torch.Tensor] = {}
         self.shards: list[Shard] = []
         self._buckets: list[torch.Tensor] = []
@@ -78,7 +83,7 @@ class Gradients:
         """
         dtype = reduce(torch.promote_types, (parameters[name].dtype for name in names), torch.bfloat16)
         sizes = [parameters[name].numel() for name in names]
-        bucket = torch.zeros(-(-sum(sizes) // parts) * parts, dtype=dtype)
+        bucket = torch.zeros(-(-sum(sizes) // parts) * parts, dtype=dtype, device=self._device)
         pieces = torch.split(bucket[: sum(sizes)], sizes) if names else ()
         for name, piece in zip(names, pieces, strict=True):
             self.by_name[name] = piece.view(parameters[name].shape)

@@ -9,9 +9,10 @@ import torch
 import torch.distributed as dist
 
 from headway.core.errors import UnavailableError
-from headway.train.communicator import Communicator, communicator
+from headway.train.communicator import communicator
+from headway.train.device import CPU, distinct_devices
+from headway.train.exchange import Exchange
 
-_CPU = torch.device("cpu")
 _SWAP_TAG = 0
 """Of all exchanges in a group, which are in one order on any two ranks."""
 
@@ -35,26 +36,37 @@ class Links:
         timeout_s: after which a wait is given up.
         blocks: whether every transfer is waited for where it is begun.
         device: of all tensors.
+
+    Attributes:
+        num_devices: on which the gang computes; several ranks may share a GPU.
     """
 
     def __init__(
         self, rank: int, world: int, *, store: dist.Store, groups: Iterable[tuple[int, ...]], timeout_s: float,
-        rows: Iterable[tuple[int, ...]] = (), blocks: bool = False, device: torch.device = _CPU,
+        rows: Iterable[tuple[int, ...]] = (), blocks: bool = False, device: torch.device = CPU,
     ) -> None:  # fmt: skip
-        self.world, self._rank, self._device = world, rank, device
+        self.world, self._rank, self.device = world, rank, device
         self._timeout = timedelta(seconds=timeout_s)
         self._blocks = blocks
         try:
+            self.num_devices = distinct_devices(store, rank, world, device) if device.type == "cuda" else world
             self._all = self._met(store, "all", tuple(range(world)))
             self._groups = {ranks: self._met(store, "sums", ranks) for ranks in groups if rank in ranks}
             self._rows = {ranks: self._met(store, "rows", ranks) for ranks in rows if rank in ranks}
         except RuntimeError as error:
             raise UnavailableError(f"Rank {rank} did not meet the others: {error}") from error
 
-    def _met(self, store: dist.Store, name: str, ranks: tuple[int, ...]) -> Communicator:
+    def _met(self, store: dist.Store, name: str, ranks: tuple[int, ...]) -> Exchange:
         """The ranks as a group, in which they have the numbers of their places."""
         own = dist.PrefixStore(f"{name} {ranks}", store)
-        return communicator(own, ranks.index(self._rank), len(ranks), device=self._device, timeout=self._timeout)
+        return communicator(
+            own,
+            ranks.index(self._rank),
+            len(ranks),
+            device=self.device,
+            timeout=self._timeout,
+            is_shared=self.num_devices < self.world,
+        )
 
     def send(self, tensor: torch.Tensor, peer: int, tag: int) -> "Transfer":
         return self._begun(self._all.send([tensor], peer, tag), tensor, peer)
@@ -133,21 +145,21 @@ class Links:
 
     def wait_for_all(self) -> None:
         """Returns when all ranks have come here."""
-        self.add_up_everywhere(torch.zeros(1, device=self._device))
+        self.add_up_everywhere(torch.zeros(1, device=self.device))
 
     def close(self) -> None:
         """Leaves the others; what was begun has been waited for."""
         for group in (*self._rows.values(), *self._groups.values(), self._all):
             group.shutdown()
 
-    def _gathering(self, group: Communicator, ranks: tuple[int, ...], parts: Sequence[torch.Tensor]) -> "Transfers":
+    def _gathering(self, group: Exchange, ranks: tuple[int, ...], parts: Sequence[torch.Tensor]) -> "Transfers":
         """Begins to give all other ranks this one's part, and to fill the others with theirs."""
         own = ranks.index(self._rank)
         swaps = [self._swap(group, ranks, other, parts[own], parts[other]) for other in rounds(own, len(ranks))]
         return Transfers([each for swap in swaps for each in swap.transfers])
 
     def _swap(
-        self, group: Communicator, ranks: tuple[int, ...], other: int, given: torch.Tensor, room: torch.Tensor
+        self, group: Exchange, ranks: tuple[int, ...], other: int, given: torch.Tensor, room: torch.Tensor
     ) -> "Transfers":
         """Begins to exchange one tensor for another with the rank at a place. The first of the two sends first, as NCCL
         does what two ranks exchange in one order."""

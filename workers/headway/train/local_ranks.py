@@ -98,6 +98,7 @@ class LocalRanks:
             meet=lambda: rendezvous.meet(rank, world, listener=None if rank else listener),
             should_stop=self._stop.is_set,
             num_threads=max(1, len(os.sched_getaffinity(0)) // world),
+            place=rank,
         )
         for document in news:
             pipe.send(document)

@@ -39,7 +39,7 @@ class Optimizer:
         self._parameters = list(parameters.values())
         self._gradients = [gradients[name] for name in self._names]
         self._kept = {key: [torch.zeros_like(each) for each in self._parameters] for key in _KEPT[settings.name]}
-        self._counts = [torch.zeros((), dtype=torch.float32) for _ in self._names]
+        self._counts = [each.new_zeros((), dtype=torch.float32) for each in self._parameters]
 
     @torch.no_grad()
     def step(self, number: int, norm: float) -> None:

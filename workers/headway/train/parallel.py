@@ -30,6 +30,7 @@ from headway.profiler.capture.program import build_program
 from headway.profiler.capture.tokens import first_tokens
 from headway.profiler.capture.trace import trace
 from headway.train.batch import make_batch
+from headway.train.device import CPU
 from headway.train.executor import Executor
 from headway.train.gradients import Gradients, reduce_groups
 from headway.train.links import Links
@@ -52,7 +53,8 @@ def parallelize(
     """Captures a module and runs it by a plan that was made of the same code.
 
     Args:
-        module: gives its loss, one number, the mean over its examples. Its parameters are trained in place.
+        module: gives its loss, one number, the mean over its examples. Its parameters are trained in place, on the
+            device that they are on.
         plan: as `headway plan train` makes it and `headway.read_plan` reads it.
         inputs: of the module, with examples along dim 0; how many does not matter.
         schedule: the order of forward and backward passes.
@@ -106,7 +108,9 @@ def parallelize(
     )
     faults = certify(execution).faults
     assert not faults, f"the compiler makes lists that are right: {faults[0]}"
-    return ParallelModule(module, execution, programs, rank=rank, links=_links(execution, timeout_s), seed=seed)
+    device = next((each.device for each in module.parameters()), CPU)
+    links = _links(execution, timeout_s, device)
+    return ParallelModule(module, execution, programs, rank=rank, links=links, seed=seed)
 
 
 class ParallelModule:
@@ -136,13 +140,14 @@ class ParallelModule:
         own = {name for number in cuts for name in execution.stages[number].parameters}
         self._parameters = {name: each for name, each in module.named_parameters() if name in own}
         state = {name: tensor.detach() for name, tensor in tensors.items()}
-        self._gradients = Gradients(execution, rank, {name: state[name] for name in self._parameters})
+        device = links.device
+        self._gradients = Gradients(execution, rank, {name: state[name] for name in self._parameters}, device=device)
         self._executor = Executor(
             execution,
             rank,
             cuts,
             runner=ComputingParts(
-                execution, cuts, sums=self._gradients.by_name, teams=teams_of(execution, rank, links)
+                execution, cuts, sums=self._gradients.by_name, teams=teams_of(execution, rank, links), device=device
             ),
             links=links,
             state=state,
@@ -176,7 +181,7 @@ class ParallelModule:
                 field="inputs",
             )
         batch = make_batch(self.execution, self._step, dict(zip(self._names, inputs, strict=True)))
-        loss = self._executor.step(batch)
+        loss = self._executor.step(batch.on(self._links.device))
         self._links.add_up_everywhere(loss)
         for name, parameter in self._parameters.items():
             parameter.grad = self._gradients.by_name[name]
@@ -218,7 +223,7 @@ def _with_whole_parameters(stage: StageSpec) -> StageSpec:
     return stage if stage.sharding is None else replace(stage, sharding=replace(stage.sharding, parameters=()))
 
 
-def _links(execution: Execution, timeout_s: float) -> Links:
+def _links(execution: Execution, timeout_s: float, device: torch.device) -> Links:
     if dist.is_initialized():
         raise FailedPreconditionError(
             "torch.distributed is initialized already.", hint="Let parallelize do that, before anything else does."
@@ -228,5 +233,5 @@ def _links(execution: Execution, timeout_s: float) -> Links:
         shared, rank, world = next(dist.rendezvous("env://"))
         number = shared.add(f"headway/{rank}", 1)  # the same on all ranks, which make their modules in one order
         store = dist.PrefixStore(f"headway/module {number}", shared)
-        return Links(rank, world, store=store, groups=groups, rows=rows, timeout_s=timeout_s)
-    return Links(0, 1, store=dist.HashStore(), groups=groups, timeout_s=timeout_s)
+        return Links(rank, world, store=store, groups=groups, rows=rows, timeout_s=timeout_s, device=device)
+    return Links(0, 1, store=dist.HashStore(), groups=groups, timeout_s=timeout_s, device=device)

@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from typing import Protocol
+from typing import Any, Protocol
 
 import torch
 
@@ -13,6 +13,8 @@ from headway.core.execution.parts import StepParts
 from headway.core.execution.sharded import step_parts
 from headway.core.program import Program, Value
 from headway.programs.module import build_module
+from headway.train.clock import Clock, HostClock
+from headway.train.device import CPU
 from headway.train.team import Team
 
 
@@ -32,6 +34,7 @@ class ComputingParts:
         teams: of each stage whose ranks share its operators, how they move values.
         functions: further ones that parts call, by their targets.
         trains: else there are forward passes only, without dropout.
+        device: of all tensors.
     """
 
     def __init__(
@@ -43,8 +46,8 @@ class ComputingParts:
         teams: Mapping[int, Team] | None = None,
         functions: Mapping[str, Callable[..., torch.Tensor]] | None = None,
         trains: bool = True,
+        device: torch.device = CPU,
     ) -> None:
-        device = torch.device("cpu")
         own = {stage: {**team.functions(), **(functions or {})} for stage, team in (teams or {}).items()}
         self._sums: dict[int, list[torch.Tensor]] = {}
         self._functions: dict[int, Callable[[list[torch.Tensor]], Sequence[torch.Tensor]]] = {}
@@ -90,21 +93,35 @@ class TimedParts:
     """Runs parts and notes when each began and ended, by a clock that the processes of a machine share.
 
     Attributes:
-        runs: the part, its begin and its end in seconds, in order.
+        host_s: for how long the host was at it in this step.
     """
 
-    def __init__(self, runner: PartRunner) -> None:
-        self._runner = runner
-        self.runs: list[tuple[int, float, float]] = []
+    def __init__(self, runner: PartRunner, clock: Clock | None = None) -> None:
+        self._runner, self._clock = runner, clock or HostClock()
+        self.host_s = 0.0
+        self._marks: list[tuple[int, Any, Any]] = []
+
+    @property
+    def runs(self) -> list[tuple[int, float, float]]:
+        """The part, its begin and its end in seconds, in order; waits for the device."""
+        self._clock.wait()
+        return [(part, self._clock.seconds(began), self._clock.seconds(ended)) for part, began, ended in self._marks]
 
     @property
     def busy_s(self) -> float:
         return sum(end_s - began_s for _, began_s, end_s in self.runs)
 
+    def begin(self) -> None:
+        """Forgets the step before."""
+        self._marks.clear()
+        self.host_s = 0.0
+        self._clock.begin()
+
     def run(self, part: int, values: list[torch.Tensor]) -> Sequence[torch.Tensor]:
-        began_s = time.monotonic()
+        began_s, began = time.monotonic(), self._clock.mark()
         results = self._runner.run(part, values)
-        self.runs.append((part, began_s, time.monotonic()))
+        self._marks.append((part, began, self._clock.mark()))
+        self.host_s += time.monotonic() - began_s
         return results
 
 

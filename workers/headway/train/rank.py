@@ -12,25 +12,29 @@ import torch.distributed as dist
 from headway.core.codec import to_document
 from headway.core.errors import FailedPreconditionError, HeadwayError, InternalError
 from headway.core.fault import Fault
+from headway.train.device import rank_device
 from headway.train.setup import Setup
 from headway.train.trainer import Trainer
 
 
 def rank_news(
-    setup: Setup, rank: int, *, meet: Callable[[], dist.Store], should_stop: Callable[[], bool], num_threads: int
-) -> Iterator[dict[str, Any]]:
+    setup: Setup, rank: int, *, meet: Callable[[], dist.Store], should_stop: Callable[[], bool], num_threads: int,
+    place: int = 0,
+) -> Iterator[dict[str, Any]]:  # fmt: skip
     """Trains, and yields what the gang's owner hears: rank 0's steps, and of any rank the error with which it ends.
 
     Args:
         meet: waits for the other ranks.
         should_stop: asked in each step.
         num_threads: to compute with.
+        place: among the ranks of this machine that see the same GPUs.
     """
     torch.set_num_threads(num_threads)
     torch.use_deterministic_algorithms(setup.job.deterministic)
     try:
         _check_directory(setup.directory, rank)
-        for report in Trainer(setup, rank, store=meet(), should_stop=should_stop).run():
+        device = rank_device(setup.job.device, place)
+        for report in Trainer(setup, rank, store=meet(), should_stop=should_stop, device=device).run():
             if rank == 0:
                 yield to_document(report)
     except HeadwayError as error:

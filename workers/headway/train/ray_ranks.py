@@ -10,6 +10,7 @@ from threading import Event, Thread
 from typing import Any
 
 from headway.core.errors import FailedPreconditionError, UnavailableError
+from headway.core.training_job import CUDA
 from headway.rpc.ray_cluster import ray_cluster
 from headway.train.rank import rank_news
 from headway.train.rendezvous import Rendezvous, listen
@@ -22,8 +23,8 @@ _CALLS_AT_ONCE = 3  # one waits for news while others are answered
 
 
 class RayRanks:
-    """Each rank is an actor with as many cores as every other, those of a machine next to each other. Ray ends them
-    when this process ends. See `Ranks`.
+    """Each rank is an actor with as many cores as every other, and a GPU where the job is for these; those of a machine
+    are next to each other. Ray ends them when this process ends. See `Ranks`.
 
     Raises:
         FailedPreconditionError: Ray is not installed, or has fewer cores than there are ranks.
@@ -36,7 +37,7 @@ class RayRanks:
         with ExitStack() as left:
             self._ray = left.enter_context(ray_cluster(setup.job.ray, shows_logs=True))
             num_threads = threads_each(self._cores(), world)
-            self._actors = self._placed(world, num_threads)
+            self._actors = self._placed(world, num_threads, num_gpus=int(setup.job.device == CUDA))
             self._pids, self._hosts = self._started()
             given, rendezvous = self._ray.put(setup), self._ray.get(self._actors[0].listen.remote())
             for rank, actor in enumerate(self._actors):
@@ -94,13 +95,15 @@ class RayRanks:
         """Of each machine."""
         return [int(node["Resources"].get("CPU", 0)) for node in self._ray.nodes() if node["Alive"]]
 
-    def _placed(self, world: int, num_threads: int) -> list[Any]:
+    def _placed(self, world: int, num_threads: int, *, num_gpus: int) -> list[Any]:
         """Actors in the order of their ranks, which is that of their machines."""
         ray = self._ray
-        group = ray.util.placement_group([{"CPU": num_threads}] * world, strategy="PACK")
+        bundle_of_rank = {"CPU": num_threads} | ({"GPU": num_gpus} if num_gpus else {})
+        group = ray.util.placement_group([bundle_of_rank] * world, strategy="PACK")
         if not group.wait(_PLACE_S):
+            each = [f"{num_threads} cores", *["a GPU"] * num_gpus]
             raise UnavailableError(
-                f"The Ray cluster has no room for {world} ranks with {num_threads} cores each.",
+                f"The Ray cluster has no room for {world} ranks with {' and '.join(each)} each.",
                 hint="`ray status` says what else runs there; the run can be resumed when that has ended.",
                 field="workers",
             )
@@ -110,6 +113,7 @@ class RayRanks:
             ray.remote(Member)
             .options(
                 num_cpus=num_threads,
+                num_gpus=num_gpus,
                 max_concurrency=_CALLS_AT_ONCE,
                 scheduling_strategy=strategy(group, placement_group_bundle_index=bundle),
             )

@@ -43,7 +43,9 @@ class Saver:
         if facts.validation_loss is not None:
             self._best = sorted([*self._best, facts.validation_loss])[: self._settings.best]
         if self._settings.background:
-            copies = [{name: tensor.clone() for name, tensor in given.items()} for given in (state, optimizer)]
+            copies = [
+                {name: tensor.to("cpu", copy=True) for name, tensor in given.items()} for given in (state, optimizer)
+            ]
             self._thread = threading.Thread(target=self._write, args=(facts, *copies), name="checkpoint")
             self._thread.start()
         else:

@@ -18,7 +18,7 @@ from headway.core.training_run import RUN_FILE, TrainingRun
 class Setup:
     """Attributes:
     programs: the captured step by its number of examples.
-    num_tokens, flops, thread_flops: see `TrainingRun`.
+    num_tokens, flops, thread_flops, gpu_flops: see `TrainingRun`.
     """
 
     directory: Path
@@ -28,6 +28,7 @@ class Setup:
     num_tokens: int = 0
     flops: float = 0.0
     thread_flops: float = 0.0
+    gpu_flops: float = 0.0
 
     def inputs(self, state: set[str]) -> dict[str, Value]:
         """Inputs of the step that are no parameters or buffers, by name."""
@@ -57,4 +58,5 @@ def read_setup(directory: Path) -> Setup:
         num_tokens=run.num_tokens,
         flops=run.flops,
         thread_flops=run.thread_flops,
+        gpu_flops=run.gpu_flops,
     )

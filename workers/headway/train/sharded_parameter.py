@@ -19,23 +19,27 @@ class ShardedParameter:
         whole: what this rank would have of it without ZeRO.
         ranks: that would have the same, ascending.
         keeps_whole: whether it is held whole, and only the gradient in parts.
+        device: of what is held.
 
     Attributes:
         held: what parts of stages are given of it: all, or the part, of one dim.
         part: this rank's part, of one dim, with zeros at the end of the last one where it does not divide.
     """
 
-    def __init__(self, name: str, whole: torch.Tensor, *, ranks: tuple[int, ...], rank: int, keeps_whole: bool) -> None:
+    def __init__(
+        self, name: str, whole: torch.Tensor, *, ranks: tuple[int, ...], rank: int, keeps_whole: bool,
+        device: torch.device,
+    ) -> None:  # fmt: skip
         self.name, self.ranks, self.shape, self.keeps_whole = name, ranks, whole.shape, keeps_whole
         self._count, size = whole.numel(), -(-whole.numel() // len(ranks))
         self._first = ranks.index(rank) * size
-        self._flat = whole.new_zeros(size * len(ranks) if keeps_whole else 0)
+        self._flat = whole.new_zeros(size * len(ranks) if keeps_whole else 0, device=device)
         if keeps_whole:
             self._flat[: self._count].copy_(whole.flatten())
             self.part = self._flat[self._first : self._first + size]
             self.held = self._flat[: self._count].view(self.shape)
         else:
-            self.part = self.held = whole.new_zeros(size)
+            self.part = self.held = whole.new_zeros(size, device=device)
             own = whole.flatten()[self._first : self._first + size]
             self.part[: len(own)].copy_(own)
 
@@ -72,19 +76,22 @@ class ShardedParameter:
 
 
 def sharded_parameters(
-    execution: Execution, rank: int, given: Mapping[str, torch.Tensor]
+    execution: Execution, rank: int, given: Mapping[str, torch.Tensor], device: torch.device
 ) -> dict[str, ShardedParameter]:
     """By name, in its order, those of a rank.
 
     Args:
         given: what this rank would have of parameters without ZeRO.
+        device: of what is held.
     """
     holders = parameter_holders(execution.stages)
     found = {}
     for name, held in sorted(held_parts(execution.stages).items()):
         ranks = next((group for group in holders[name] if rank in group), None)
         if ranks is not None:
-            found[name] = ShardedParameter(name, given[name], ranks=ranks, rank=rank, keeps_whole=held.zero < 3)
+            found[name] = ShardedParameter(
+                name, given[name], ranks=ranks, rank=rank, keeps_whole=held.zero < 3, device=device
+            )
     return found
 
 

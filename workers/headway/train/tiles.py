@@ -81,7 +81,7 @@ class Tiles:
                 for kind in kinds:
                     key = f"{kind}/{name}"
                     pieces = {k: value for k, value in state.items() if k.startswith(f"{key}{PIECE}")}
-                    room = torch.zeros(shape, dtype=shard.dtype)
+                    room = torch.zeros(shape, dtype=shard.dtype, device=links.device)
                     found[key] = _put_together(room, pieces, shard.ranks, links)
                 found[f"{STEP}/{name}"] = torch.tensor(float(step))
         return dict(self._whole(found, {key: _name(key) for key in found}))

@@ -19,9 +19,11 @@ from headway.core.execution.simulator import ExecutionTimes, Span, simulate
 from headway.core.execution.specs import parameter_holders
 from headway.core.program import Value
 from headway.core.training_run import CHECKPOINTS_DIRECTORY, INITIAL_FILE, RankTrace, StepReport, trace_file
-from headway.train.batch import make_batch
+from headway.train.batch import Batch, make_batch
 from headway.train.checkpoint import CheckpointFacts, Checkpoints
+from headway.train.clock import clock_of
 from headway.train.data import open_data
+from headway.train.device import CPU
 from headway.train.executor import Executor
 from headway.train.gradients import Gradients, reduce_groups
 from headway.train.links import Links
@@ -34,6 +36,9 @@ from headway.train.sharded_parameter import sharded_parameters, sharing_function
 from headway.train.team import all_rows, teams_of
 from headway.train.tiles import Shared, Tiles
 from headway.train.validation import Validation
+
+_WARM_UP = {"cpu": 1, "cuda": 4}
+"""Iterations before the one that is timed, by the type of device; a GPU that did nothing raises its clocks."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,6 +74,7 @@ class _Done:
 class Trainer:
     """Args:
     should_stop: asked in each step; once any rank says so, all end behind the same step.
+    device: that this rank computes on.
     """
 
     def __init__(
@@ -79,12 +85,13 @@ class Trainer:
         store: dist.Store,
         should_stop: Callable[[], bool],
         blocks: bool = False,
+        device: torch.device = CPU,
     ) -> None:
         job, execution = setup.job, setup.execution
         self._setup, self._rank, self._should_stop = setup, rank, should_stop
+        self._device, self._clock = device, clock_of(device)
         kept = job.checkpoint
         checkpoints = Checkpoints(setup.directory / CHECKPOINTS_DIRECTORY, keep=kept.keep, best=kept.best)
-        self._peak_flops = setup.thread_flops * torch.get_num_threads() * len(execution.ranks)
         self._links = Links(
             rank,
             len(execution.ranks),
@@ -93,7 +100,10 @@ class Trainer:
             rows=all_rows(execution),
             timeout_s=job.timeout_s,
             blocks=blocks,
+            device=device,
         )
+        each_flops = setup.gpu_flops if device.type == "cuda" else setup.thread_flops * torch.get_num_threads()
+        self._peak_flops = each_flops * self._links.num_devices
         self._teams = teams_of(execution, rank, self._links)
         self._tiles = Tiles(execution, self._teams)
         cuts = stage_cuts(execution, setup.programs, rank)
@@ -105,14 +115,14 @@ class Trainer:
         trained = {name for number in cuts for name in execution.stages[number].parameters}
         dtypes = setup.dtypes
         own = {name: self._tiles.own(name, given[name]) for name in sorted(names & given.keys())}
-        self._sharded = sharded_parameters(execution, rank, own)
+        self._sharded = sharded_parameters(execution, rank, own, device)
         of_gradients = {name: own[name] for name in sorted(trained)}
         of_gradients |= {name: each.part for name, each in self._sharded.items()}
-        self._gradients = Gradients(execution, rank, of_gradients)
+        self._gradients = Gradients(execution, rank, of_gradients, device=device)
         held = {name: each.held for name, each in self._sharded.items()}
         for shard in self._gradients.shards:
             held |= shard.parameters
-        self._masters = {name: held[name] if name in held else each.clone() for name, each in own.items()}
+        self._masters = {name: held[name] if name in held else each.to(device, copy=True) for name, each in own.items()}
         self._state = {name: each.to(dtypes.get(name, each.dtype)) for name, each in self._masters.items()}
         self._parameters = {name: self._masters[name] for name in sorted(trained)}
         self._owned, self._kept = _first_of(execution, rank)
@@ -126,7 +136,7 @@ class Trainer:
         self._data = open_data(job.data, inputs, batch=job.batch, seed=job.seed)
         self._functions = sharing_functions(self._sharded, self._links)
         self._runner: PartRunner = ComputingParts(
-            execution, cuts, sums=self._gradients.by_name, teams=self._teams, functions=self._functions
+            execution, cuts, sums=self._gradients.by_name, teams=self._teams, functions=self._functions, device=device
         )
         self._cuts = cuts
         self._saver = Saver(checkpoints, kept, rank, self._links)
@@ -140,11 +150,11 @@ class Trainer:
             UnavailableError: another rank gives no answer.
         """
         job = self._setup.job
-        timed = TimedParts(self._runner)
+        timed = TimedParts(self._runner, self._clock)
         executor = self._executor(timed)
         predicted = self._predict(executor, timed) if self._first < job.steps else Prediction()
         for step in range(self._first, job.steps):
-            timed.runs.clear()
+            timed.begin()
             done = self._step(executor, timed, step)
             is_last = done.stops or step + 1 == job.steps
             validation_loss = self._validate(step + 1, is_last=is_last)
@@ -177,15 +187,16 @@ class Trainer:
         work. Nothing is changed by it.
         """
         began_s = 0.0
-        for _ in range(2):  # the first one warms up
-            timed.runs.clear()
+        for _ in range(_WARM_UP[self._device.type] + 1):
+            timed.begin()
             began_s = time.process_time()
-            executor.step(make_batch(self._setup.execution, self._first, self._data.batch(self._first)))
-        own_s = time.process_time() - began_s - timed.busy_s
+            executor.step(self._batch(self._first))
+        own_s = time.process_time() - began_s - timed.host_s
         sums = torch.zeros(2, len(self._setup.execution.parts) + 1, dtype=torch.float64)
         for part, start_s, end_s in timed.runs:
             sums[:, part] += torch.tensor([end_s - start_s, 1.0])
         sums[:, -1] = torch.tensor([max(0.0, own_s), float(len(self._setup.execution.ranks[self._rank].actions))])
+        sums = sums.to(self._device)
         self._links.add_up_everywhere(sums)
         *parts, action_s = (sums[0] / sums[1].clamp(min=1)).tolist()
         times = ExecutionTimes(parts=tuple(parts), action_s=action_s)
@@ -246,8 +257,10 @@ class Trainer:
             return None
         lists = forward_execution(self._setup.execution)
         data = open_data(settings.data, inputs, batch=job.batch, seed=job.seed)
-        batches = [make_batch(lists, number, data.batch(number)) for number in range(settings.batches)]
-        runner = ComputingParts(lists, self._cuts, sums={}, teams=self._teams, functions=self._functions, trains=False)
+        batches = [make_batch(lists, number, data.batch(number)).on(self._device) for number in range(settings.batches)]
+        runner = ComputingParts(
+            lists, self._cuts, sums={}, teams=self._teams, functions=self._functions, trains=False, device=self._device
+        )
         return Validation(self._executor(runner, lists), self._links, batches)
 
     def _validate(self, step: int, *, is_last: bool) -> float | None:
@@ -268,15 +281,19 @@ class Trainer:
             seed=self._setup.job.seed,
         )
 
+    def _batch(self, step: int) -> Batch:
+        return make_batch(self._setup.execution, step, self._data.batch(step)).on(self._device)
+
     @torch.no_grad()
     def _step(self, executor: Executor, timed: TimedParts, step: int) -> "_Done":
         began_s = time.monotonic()
-        loss = executor.step(make_batch(self._setup.execution, step, self._data.batch(step)))
+        loss = executor.step(self._batch(step))
         own_changes = (change for name, change in self._changes.items() if self._counts(name))
         squares = [torch.dot(flat, flat).double() for flat in map(torch.flatten, own_changes)]
-        own = [self._should_stop(), self._saver.is_written(), timed.busy_s, time.monotonic() - began_s]
-        square = sum(squares, torch.zeros((), dtype=torch.float64))
-        sums = torch.cat([torch.stack([loss, square]), torch.tensor(own, dtype=torch.float64)])
+        square = sum(squares, torch.zeros((), dtype=torch.float64, device=self._device))
+        busy_s = timed.busy_s
+        own = [self._should_stop(), self._saver.is_written(), busy_s, time.monotonic() - began_s]
+        sums = torch.cat([torch.stack([loss, square]), torch.tensor(own, dtype=torch.float64, device=self._device)])
         self._links.add_up_everywhere(sums)
         total, squared, stops, num_written, busy_s, took_s = sums.tolist()
         self._saver.advance(int(num_written))
@@ -291,6 +308,7 @@ class Trainer:
         for name, master in self._parameters.items():
             if self._state[name] is not master:
                 self._state[name].copy_(master)
+        self._clock.wait()
         return _Done(
             loss=total,
             norm=sqrt(squared),
@@ -304,7 +322,7 @@ class Trainer:
     def _diverged(self, step: int, loss: float) -> FailedPreconditionError:
         """Names the stages whose gradients are no numbers; all ranks come here together."""
         execution = self._setup.execution
-        bad = torch.zeros(len(execution.stages))
+        bad = torch.zeros(len(execution.stages), device=self._device)
         for number in self._cuts:
             gradients = [self._gradients.by_name[name] for name in execution.stages[number].parameters]
             bad[execution.planned_stage(number)] += sum(not bool(gradient.isfinite().all()) for gradient in gradients)

@@ -22,7 +22,7 @@ class Validation:
     @torch.no_grad()
     def loss(self) -> float:
         """The mean over all targets of all batches; all ranks take part, and all get it."""
-        total = torch.zeros((), dtype=torch.float64)
+        total = torch.zeros((), dtype=torch.float64, device=self._links.device)
         for batch in self._batches:
             total.add_(self._executor.step(batch), alpha=batch.counted)
         self._links.add_up_everywhere(total)

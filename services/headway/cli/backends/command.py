@@ -15,7 +15,7 @@ from headway.cli.figure_file import check_figure_path
 from headway.cli.options import AsJson, StateDir
 from headway.cli.profile_measure import MeasureOptions
 from headway.core.backend import Backend
-from headway.core.backend_package import FLOAT32, installed_backends
+from headway.core.backend_package import BUILT_IN, FLOAT32, installed_backends
 from headway.core.backend_search import MAX_ERROR, BackendSearch
 from headway.core.capture import CaptureRequest
 from headway.core.errors import InvalidArgumentError
@@ -67,7 +67,7 @@ def plan_backends(
         check_figure_path(figure)
     search = BackendSearch(
         model=source,
-        backends=offered(backends, max_error=max_error),
+        backends=offered(backends, max_error=max_error, device=device),
         max_error=max_error,
         population=population,
         generations=generations,
@@ -96,18 +96,19 @@ def plan_backends(
         draw_backends(found.plan, found.graph, figure)
 
 
-def offered(names: str, *, max_error: float) -> tuple[Backend, ...]:
-    """The installed backends of these names, all for none; bfloat16 and int8 where the error is above float32's.
+def offered(names: str, *, max_error: float, device: str = "cpu") -> tuple[Backend, ...]:
+    """The installed backends for the device of these names, all for none; bfloat16 and int8 where the error is above
+    float32's.
 
     Raises:
         InvalidArgumentError: one is not installed; says how to get it.
     """
-    installed = installed_backends()
+    installed = installed_backends(package for package in BUILT_IN if device in package.devices)
     wanted = [name.strip() for name in names.split(",") if name.strip()]
     known = {backend.name for backend in installed}
     if missing := [name for name in wanted if name not in known]:
         raise InvalidArgumentError(
-            f"The backend '{missing[0]}' is not installed.",
+            f"The backend '{missing[0]}' is not installed, or not for {device}.",
             hint=f"Installed are {', '.join(sorted(known))}; pip install 'headway[backends]' brings all.",
             field="backends",
         )

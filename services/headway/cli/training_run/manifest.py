@@ -8,11 +8,12 @@ from typing import Any
 import yaml
 
 from headway.core.errors import InvalidArgumentError
-from headway.core.training_job import TrainingJob
+from headway.core.training_job import CUDA, TrainingJob
 
 _PORT = 29500
 _RUNTIME_BYTES = 1 << 30  # of torch, beside what is certified
 _STOP_S = 30
+_GPU = "nvidia.com/gpu"
 _FAILS_AGAIN, _WAS_ASKED = 2, 3  # statuses of headway.train.pod
 
 
@@ -105,13 +106,14 @@ def _rule(action: str, status: int) -> dict[str, Any]:
 def _pod(
     name: str, directory: Path, job: TrainingJob, peak_bytes: int, state_dir: Path, pods: PodOptions
 ) -> dict[str, Any]:
+    limits = {"cpu": str(pods.cores)} | ({_GPU: "1"} if job.device == CUDA else {})
     memory = f"{-(-(peak_bytes + _RUNTIME_BYTES) >> 20)}Mi"
     rank = {
         "name": "rank",
         "image": pods.image,
         "command": ["python", "-m", "headway.train.pod"],
         "args": [str(directory), f"{name}-0.{name}", str(_PORT), str(pods.cores)],
-        "resources": {"requests": {"cpu": str(pods.cores), "memory": memory}, "limits": {"cpu": str(pods.cores)}},
+        "resources": {"requests": {"cpu": str(pods.cores), "memory": memory}, "limits": limits},
         "securityContext": {
             "allowPrivilegeEscalation": False,
             "readOnlyRootFilesystem": True,

@@ -12,6 +12,7 @@ from rich.console import Console
 from headway.cli.plan_file import read_plan
 from headway.cli.search.progress import Show, showing
 from headway.cli.training.searching import PlannedTraining, TrainOptions, search_training_plan
+from headway.cli.training_run.gpu import gpu_of_rank
 from headway.cli.training_run.profiling import ProfilingOptions, figures_of
 from headway.core.capture import CaptureProgress, CaptureRequest
 from headway.core.catalogue import read_catalogue
@@ -31,7 +32,7 @@ from headway.core.plan.training import TrainingPlan
 from headway.core.precision import Precision
 from headway.core.program import Program
 from headway.core.search_progress import SearchProgress
-from headway.core.training_job import AUTO, TrainingJob
+from headway.core.training_job import AUTO, CUDA, TrainingJob
 from headway.core.training_run import TrainingRun, plan_stages, slice_stages
 from headway.rpc.child import call_child
 
@@ -42,9 +43,9 @@ device: {device}
 num_nodes: {nodes}
 devices_per_node: {per_node}
 memory_per_device: {memory} MiB
-link: loopback
 network: Ethernet 10
 """
+_CPU_LINK = "link: loopback\n"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,8 +100,16 @@ async def prepare_run(job: TrainingJob, *, deadline_s: float, state_dir: Path | 
         num_tokens=_num_tokens(program),
         flops=graph.flops / _CAPTURE_BATCH * job.batch,
         thread_flops=read_catalogue(None).devices[_DEVICE].flops(job.precision),
+        gpu_flops=_gpu_flops(plan, job),
     )
     return PreparedRun(run=run, plan=plan, certificate=certificate, priced_by=priced_by)
+
+
+def _gpu_flops(plan: TrainingPlan, job: TrainingJob) -> float:
+    """FLOP/s of a GPU of the plan's, by the catalogue; 0 where it has none that computes so."""
+    device = read_catalogue(None).devices.get(plan.cluster.groups[0].device)
+    is_known = job.device == CUDA and device is not None and device.kind == "gpu" and job.precision in device.peak
+    return device.flops(job.precision) if is_known and device is not None else 0.0
 
 
 def _compiled(
@@ -177,6 +186,7 @@ async def _planned(
     _, per_node = _nodes(job)
     options = ProfilingOptions(
         precision=Precision(job.precision),
+        device=job.device,
         num_threads=max(1, len(os.sched_getaffinity(0)) // per_node),
         deadline_s=deadline_s,
         state_dir=state_dir,
@@ -193,12 +203,18 @@ def _nodes(job: TrainingJob) -> tuple[int, int]:
 async def _search(
     job: TrainingJob, graph: Graph, measured: OperatorSeconds | None, *, deadline_s: float, state_dir: Path | None
 ) -> TrainingPlan:
-    """A plan for processes of this machine, which share its memory, or for machines like it that have one each."""
+    """A plan for processes of this machine, which share its memory or its GPUs, or for machines like it that have one
+    each."""
     nodes, per_node = _nodes(job)
+    if job.device == CUDA:
+        device, memory_bytes = await gpu_of_rank(per_node, deadline_s=deadline_s)
+        link = ""
+    else:
+        device, memory_bytes, link = _DEVICE, psutil.virtual_memory().total // per_node, _CPU_LINK
     with TemporaryDirectory() as directory:
         cluster = Path(directory) / "cluster.yaml"
-        memory = psutil.virtual_memory().total // per_node // 1024**2
-        cluster.write_text(_CLUSTER.format(device=_DEVICE, nodes=nodes, per_node=per_node, memory=memory))
+        text = _CLUSTER.format(device=device, nodes=nodes, per_node=per_node, memory=memory_bytes >> 20)
+        cluster.write_text(text + link)
         options = TrainOptions(
             model=job.model,
             cluster=str(cluster),

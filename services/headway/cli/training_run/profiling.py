@@ -22,7 +22,7 @@ from headway.core.graph import Graph
 from headway.core.operator_seconds import OperatorSeconds, operator_seconds
 from headway.core.precision import Precision
 from headway.core.program import Program
-from headway.core.training_job import ALWAYS, NEVER, TrainingJob
+from headway.core.training_job import ALWAYS, CPU, NEVER, TrainingJob
 from headway.core.unit_programs import operator_programs
 
 _DIRECTORY, _OWN = "operator-times", "profiler"
@@ -34,11 +34,13 @@ _LONGEST_S = 10.0
 class ProfilingOptions:
     """Attributes:
     precision: in which the step is measured.
+    device: that it is measured on.
     num_threads: of a rank.
     deadline_s: within which all is measured.
     """
 
     precision: Precision
+    device: str = CPU
     num_threads: int
     deadline_s: float
     state_dir: Path | None
@@ -69,7 +71,7 @@ async def profile_operators(graph: Graph, program: Program, options: ProfilingOp
     base = options.state_dir or default_state_dir()
     if options.precision is Precision.BFLOAT16:
         program = in_bfloat16(program)
-    kept = base / _DIRECTORY / f"{_name(program, options.num_threads)}.json"
+    kept = base / _DIRECTORY / f"{_name(program, options)}.json"
     if kept.exists():
         return from_document(OperatorSeconds, json.loads(kept.read_text()))
     profile = await measure_model(
@@ -79,6 +81,7 @@ async def profile_operators(graph: Graph, program: Program, options: ProfilingOp
             share=_WHOLE_SHARE,
             longest_s=_LONGEST_S,
             deadline_s=options.deadline_s,
+            device=options.device,
             num_threads=options.num_threads,
             state_dir=base / _OWN if has_stack(base) else base,
         ),
@@ -91,7 +94,8 @@ async def profile_operators(graph: Graph, program: Program, options: ProfilingOp
     return measured
 
 
-def _name(program: Program, num_threads: int) -> str:
+def _name(program: Program, options: ProfilingOptions) -> str:
     """Of the program's times: on this machine, with these versions."""
-    facts = (version("headway"), version("torch"), platform.node(), str(num_threads), program.content_hash)
+    used = f"{options.num_threads}" if options.device == CPU else options.device
+    facts = (version("headway"), version("torch"), platform.node(), used, program.content_hash)
     return hashlib.sha256("\0".join((*facts, *program.positions())).encode()).hexdigest()[:16]

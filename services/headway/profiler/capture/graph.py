@@ -42,6 +42,7 @@ class _Builder:
     versions: dict[str, str] = field(default_factory=dict)  # of a tensor that was written again, the newer one
     routed: set[str] = field(default_factory=set)  # tensors of indices that a sort gave
     numbered: dict[int, list[fx.Node]] = field(default_factory=dict)  # forward nodes by autograd's sequence number
+    is_forward_over: bool = False  # whether nodes from here on are of the backward pass
 
     def visit(self, node: fx.Node) -> None:
         match node.op:
@@ -195,7 +196,9 @@ class _Builder:
             self.forwards.setdefault(node.meta.get("seq_nr", -1), made)  # later ones without a gradient repeat it
 
     def _is_backward(self, node: fx.Node) -> bool:
-        return bool(node.meta.get("autograd_backward")) or self._is_seed(node)
+        """Whether it is behind the forward pass, which is traced before anything of the backward pass."""
+        self.is_forward_over = self.is_forward_over or self._is_seed(node)
+        return self.is_forward_over
 
     def _is_seed(self, node: fx.Node) -> bool:
         """Whether it is the gradient of the loss by itself, which autograd makes before its pass begins."""

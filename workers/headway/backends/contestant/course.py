@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import torch
 
+from headway.backends.device import cache_bytes
 from headway.backends.inputs import make_signed_input
 from headway.backends.libraries import Libraries
 from headway.backends.placed import PlacedModule, build_placed
@@ -14,7 +15,8 @@ from headway.programs.module import build_module
 
 _SEED = 42
 _EVICTED_BYTES = 32 << 20
-"""More than a core's own caches. A model's weights lie in what all cores share, or in memory, when it comes to them."""
+"""More than a core's own caches. A model's weights lie in what all cores share, or in memory, when it comes to them; a
+GPU's in memory."""
 
 
 class Course:
@@ -30,6 +32,7 @@ class Course:
     def __init__(self, program: Program, device: torch.device) -> None:
         placement = program.placement
         assert placement is not None
+        torch.backends.cudnn.allow_tf32 = False  # of which torch alone makes use in float32, and is wrong by 1e-3 then
         generator = torch.Generator(device).manual_seed(_SEED)
         fixed = set(placement.constants)
         self.device = device
@@ -42,7 +45,8 @@ class Course:
             self.expected = build_module(replace(program, placement=None), device)(*self.tensors)
         # A model reads each weight once, so that none is in a core's cache; a kernel's have to be made to leave it.
         evicts = bool(program.weight_bytes) and not program.names
-        self._evicted = torch.zeros(_EVICTED_BYTES, dtype=torch.uint8, device=device) if evicts else None
+        num_bytes = _EVICTED_BYTES if device.type == "cpu" else 2 * cache_bytes(device)
+        self._evicted = torch.zeros(num_bytes, dtype=torch.uint8, device=device) if evicts else None
 
     def evict(self) -> None:
         """Makes weights leave the caches, where they would not be in them."""
