@@ -105,8 +105,8 @@ class Supervisor:
             await asyncio.sleep(_LOOK_EVERY_S)
 
     def end_run(self, name: str, *, pid: int) -> None:
-        """Has this run of a process ended, if it is the present one, and the process launched again at once. Another run
-        being asked for later changes nothing of that."""
+        """Has this run of a process ended, if it is the present one, and it is launched again at once. That an older
+        run is asked for later changes nothing."""
         process = self.processes[name]
         if process.handle is not None and process.handle.pid == pid:
             process.must_end = True
