@@ -123,12 +123,11 @@ async def asking(
         members = await membership.members("kvcache")
         return next((member.endpoint for member in members if member.pid == process.pid), "")
 
-    async with grpc.aio.insecure_channel(await until(find, bool, 30)) as channel:
+    async with grpc.aio.insecure_channel(await until(find, bool)) as channel:
         stub: kvcache_pb2_grpc.KvCacheServiceAsyncStub = kvcache_pb2_grpc.KvCacheServiceStub(channel)
         await until(
             lambda: stub.GetCapacity(kvcache_pb2.GetCapacityRequest()),
             lambda capacity: any(worker.shards for worker in capacity.workers),
-            20,
         )
         yield stub
     await database.close()
@@ -182,8 +181,8 @@ async def test_a_lopsided_cache_is_put_right_while_a_long_sequence_decodes(
         stream = Stream(leader)
         await stream.reach(300)
         await set_weights(leader, 1, 0)
-        await until(lambda: sharding_of(leader), lambda sharding: min(sharding.weights) > 0.1, 10)
-        await until(lambda: num_moved(leader), lambda num: num > moved, 10)
+        await until(lambda: sharding_of(leader), lambda sharding: min(sharding.weights) > 0.1)
+        await until(lambda: num_moved(leader), lambda num: num > moved)
         assert await stream.all() == expected
 
 

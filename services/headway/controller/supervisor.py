@@ -105,9 +105,11 @@ class Supervisor:
             await asyncio.sleep(_LOOK_EVERY_S)
 
     def end_run(self, name: str, *, pid: int) -> None:
-        """Has this run of a process ended, if it is the present one, and the process launched again at once."""
+        """Has this run of a process ended, if it is the present one, and it is launched again at once. That an older
+        run is asked for later changes nothing."""
         process = self.processes[name]
-        process.must_end = process.handle is not None and process.handle.pid == pid
+        if process.handle is not None and process.handle.pid == pid:
+            process.must_end = True
 
     def member_of(self, name: str) -> Member | None:
         """The lease of the process's present run."""
