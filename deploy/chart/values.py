@@ -53,7 +53,9 @@ _GATEWAY = fields(
         "maxConcurrency": whole("Requests that one pod answers at once; more are refused.", least=1),
         "maxBodyBytes": whole("Larger requests are refused.", least=1),
         "drainSeconds": whole("How long running answers may take to end when a pod ends."),
-        "leaveSeconds": whole("How long a pod that ends takes requests on, so that proxies and idle connections let go.", least=1),
+        "leaveSeconds": whole(
+            "How long a pod that ends takes requests on, so that proxies and idle clients let go.", least=1
+        ),
         "resumeTimeoutSeconds": whole("How long an answer whose worker ended waits for another.", least=1),
         "autoscaling": fields(
             "More pods when they are busy.",
