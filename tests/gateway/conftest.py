@@ -11,6 +11,7 @@ from tests.gateway.vocabularies import byte_level
 from tests.gateway.world import Gateway, World, is_ready, wait_for
 
 MAX_BODY_BYTES = 64 * 1024
+RESUME_TIMEOUT_S = 2.0
 
 
 @pytest.fixture(scope="session")
@@ -33,9 +34,8 @@ def world(shared_world: World) -> Iterator[World]:
 
 @pytest.fixture(scope="session")
 def running_gateway(shared_world: World) -> Iterator[Gateway]:
-    with shared_world.gateway(
-        "--max-body-bytes", str(MAX_BODY_BYTES), "--max-request-sequences", "8", "--resume-timeout-s", "2"
-    ) as gateway:
+    limits = ("--max-body-bytes", str(MAX_BODY_BYTES), "--max-request-sequences", "8")
+    with shared_world.gateway(*limits, "--resume-timeout-s", str(RESUME_TIMEOUT_S)) as gateway:
         yield gateway
 
 

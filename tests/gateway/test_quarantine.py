@@ -1,8 +1,8 @@
 """A request that takes workers down, on workers that are real processes: it ends, and nobody else does."""
 
 import asyncio
-import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from types import SimpleNamespace
 
@@ -54,23 +54,19 @@ def test_a_request_that_takes_workers_down_ends_and_its_neighbours_go_on(
 ) -> None:
     """One that kills at once is told by its second worker, one that kills later by its third."""
     expected = client.completions.create(**NEIGHBOUR).choices[0].text
-    texts: list[str] = []
+    ask = lambda: client.completions.create(**NEIGHBOUR).choices[0].text  # noqa: E731
     with ExitStack() as stack:
         processes = start_workers(stack, world, 4)
-        ask = lambda: texts.append(client.completions.create(**NEIGHBOUR).choices[0].text)  # noqa: E731
-        neighbours = [threading.Thread(target=ask) for _ in range(6)]
-        for neighbour in neighbours:
-            neighbour.start()
-        refused = httpx.post(f"{gateway.url}/v1/completions", json=deadly(position), timeout=60)
-        for neighbour in neighbours:
-            neighbour.join()
+        with ThreadPoolExecutor(6) as pool:
+            neighbours = [pool.submit(ask) for _ in range(6)]
+            refused = httpx.post(f"{gateway.url}/v1/completions", json=deadly(position), timeout=60)
         assert refused.status_code == 400
         assert "two workers died while they computed it" in refused.json()["error"]["message"]
         assert [process.poll() is not None for process in processes].count(True) == num_dead
         again = httpx.post(f"{gateway.url}/v1/completions", json=deadly(position) | {"seed": 2}, timeout=60)
         assert again.status_code == 400
         assert [process.poll() is not None for process in processes].count(True) == num_dead
-    assert texts == [expected] * 6
+    assert [each.result() for each in neighbours] == [expected] * 6
 
 
 def test_gateways_tell_each_other_of_requests_that_take_workers_down(

@@ -13,6 +13,7 @@ import pytest
 
 from headway.core.errors import NotFoundError, UnavailableError
 from tests.forked import ForkedProcess
+from tests.gateway.conftest import RESUME_TIMEOUT_S
 from tests.gateway.test_errors import check_error
 from tests.gateway.world import MODEL, Gateway, World, free_port, wait_for
 
@@ -82,6 +83,23 @@ def test_a_stream_waits_for_a_worker_to_come_back(client: openai.OpenAI, world: 
                 kill(process)
                 threading.Timer(0.7, world.router.workers.update, [{"worker-0": world.worker_endpoint}]).start()
     assert text == expected
+
+
+def test_the_time_at_a_worker_that_stood_still_is_no_time_without_one(client: openai.OpenAI, world: World) -> None:
+    """Its death comes long after that of the worker before, and nothing came between: it is looked for another yet."""
+    expected = client.completions.create(model=MODEL, prompt=PROMPT, max_tokens=80, temperature=0).choices[0].text
+    world.reset()
+    with worker_process() as (first, endpoint), worker_process(step_s=60.0) as (second, still):
+        world.router.workers = {"worker-9": endpoint, "worker-8": still, "worker-0": world.worker_endpoint}
+        text = ""
+        stream = client.completions.create(model=MODEL, prompt=PROMPT, max_tokens=80, temperature=0, stream=True)
+        for number, chunk in enumerate(stream):
+            text += chunk.choices[0].text
+            if number == 10:
+                kill(first)
+                threading.Timer(RESUME_TIMEOUT_S + 0.5, second.kill).start()
+    assert text == expected
+    assert list(world.router.routed[-1].excluded_worker_ids) == ["worker-9", "worker-8"]
 
 
 def test_a_stream_that_finds_no_other_worker_ends_with_an_error(client: openai.OpenAI, world: World) -> None:

@@ -4,8 +4,8 @@ import asyncio
 import json
 import os
 import sys
-import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from subprocess import Popen
@@ -85,15 +85,12 @@ def test_a_request_whose_step_never_ends_is_told_and_its_neighbours_go_on(
         started = [stack.enter_context(stuck_worker(world, f"worker-{number}", model)) for number in (7, 8, 9)]
         world.router.workers = {f"worker-{7 + index}": endpoint for index, (_, endpoint) in enumerate(started)}
         expected = client.completions.create(**NEIGHBOUR).choices[0].text
-        texts: list[str] = []
-        ask = lambda: texts.append(client.completions.create(**NEIGHBOUR).choices[0].text)  # noqa: E731
-        neighbours = [threading.Thread(target=ask) for _ in range(4)]
-        for neighbour in neighbours:
-            neighbour.start()
-        body = deadly(0) | {"max_tokens": 22}
-        refused = httpx.post(f"{gateway.url}/v1/completions", json=body, timeout=60)
-        for neighbour in neighbours:
-            neighbour.join()
+        ask = lambda: client.completions.create(**NEIGHBOUR).choices[0].text  # noqa: E731
+        with ThreadPoolExecutor(4) as pool:
+            neighbours = [pool.submit(ask) for _ in range(4)]
+            body = deadly(0) | {"max_tokens": 22}
+            refused = httpx.post(f"{gateway.url}/v1/completions", json=body, timeout=60)
+        assert [each.result() for each in neighbours] == [expected] * 4
         assert refused.status_code == 400
         assert "two workers died while they computed it" in refused.json()["error"]["message"]
         assert [process.poll() for process, _ in started].count(1) == 2
@@ -101,4 +98,3 @@ def test_a_request_whose_step_never_ends_is_told_and_its_neighbours_go_on(
         told = [log for log in logs if "a step of tiny has taken over 4 s" in log]
         assert len(told) == 2
         assert all("stuck_worker.py" in log for log in told), "and where it was"
-    assert texts == [expected] * 4

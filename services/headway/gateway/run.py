@@ -333,6 +333,7 @@ class Run:
     def _note_loss(self, lease: Lease, lost: _WorkerLostError) -> None:
         if lost.has_died:
             self._trial.note_death()
+            self._retry.renew()  # it had a worker until now, which may have stood still for long before it died
         is_resumed = self._wanted.resumed or lost.was_running
         failed = (*self._wanted.excluded_worker_ids, lease.worker_id)
         self._wanted = replace(
