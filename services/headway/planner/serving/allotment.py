@@ -195,8 +195,8 @@ def _contested(allotments: Sequence[Allotment], bins: Mapping[_Bin, int]) -> dic
 
 
 def _give_spares(allotments: Sequence[Allotment], bins: Mapping[_Bin, int], seats: _Seats) -> None:
-    """Gives what is left of each bin, a group at a time, to those that have the fewest workers for each model. Bins that
-    the fewest may use come first: what others may use as well then evens out what came of that.
+    """Gives what is left of each bin, a group at a time, to those that have the fewest workers for each model. Bins
+    that the fewest may use come first: what others may use as well then evens out what came of that.
     """
     contested = _contested(allotments, bins)
     for each, total in sorted(bins.items(), key=lambda item: contested[item[0]]):
