@@ -127,9 +127,7 @@ def test_a_plan_that_breaks_the_terms_is_not_certified(plan_for: Any, make_model
 
 
 @pytest.mark.parametrize("own", ["a", "b"])
-def test_workers_that_only_some_may_use_are_not_made_up_for_twice(
-    make_model: Any, make_worker: Any, own: str
-) -> None:
+def test_workers_that_only_some_may_use_are_not_made_up_for_twice(make_model: Any, make_worker: Any, own: str) -> None:
     """Whichever pool comes first: what `wide` alone may use counts before it gets any of what both may use."""
     [shared] = {"a", "b"} - {own}
     workers = [pool_of(make_worker(f"{pool}-{index}"), pool) for pool in "ab" for index in range(8)]
