@@ -19,7 +19,7 @@ UV_RUN := $(if $(findstring $(BUILD)/uv,$(UV)),PYTHONPATH=$(BUILD)/uv $(UV),$(UV
 # nvcc from $CUDA_HOME or the PATH, or fetched into build/cuda.
 export CUDA_HOME ?= $(if $(shell command -v nvcc),,$(abspath $(BUILD)/cuda/nvidia/cu13))
 
-.PHONY: help install lock vllm test-vllm demo dashboards chart test test-chart test-cluster test-node container-packages image test-flaky test-kernels cuda lint audit fuzz chaos full-disk format clean soak bench-serve bench-vllm bench-overhead bench-admission \
+.PHONY: help install lock vllm test-vllm demo dashboards chart test test-chart test-release test-install test-cluster test-node container-packages image test-flaky test-kernels cuda lint audit fuzz chaos full-disk format clean soak bench-serve bench-vllm bench-overhead bench-admission \
   bench-encoders bench-sharing bench-waste bench-ablation bench-steps bench-prefix bench-parallel bench-parallel-figures \
   bench-parallel-measured bench-fabric bench-profile bench-captures bench-migration bench-reliability bench-disaggregation bench-alpaserve \
   bench-alpaserve-generated bench-alpaserve-mixed bench-alpaserve-figures bench-alpaserve-fidelity demo-alpaserve \
@@ -134,7 +134,8 @@ dashboards: install ## Write Grafana's dashboards anew from deploy/grafana/dashb
 chart: install ## Write what is generated of the Helm chart: its values' schema and their reference
 	@$(PY) -m deploy.chart
 
-# Programs that Go builds for the tests of the chart. They outlive the working tree, each under its version.
+# Programs that Go builds for the tests of the chart. They outlive the working tree, each under its version. A build ends
+# with make (--foreground), and goes on where it stopped when it is begun again.
 PROGRAMS := $(or $(HEADWAY_PROGRAMS),$(or $(XDG_CACHE_HOME),$(HOME)/.cache)/headway/programs)
 HELM := $(PROGRAMS)/helm-v3.22.0
 KUBECONFORM := $(PROGRAMS)/kubeconform-v0.8.0
@@ -151,7 +152,7 @@ go:
 $(HELM) $(KUBECONFORM) $(KWOK): | go
 	@echo "Building $(notdir $@) (Helm and kwok: three minutes each, once) ..."
 	@mkdir -p $@.new
-	@CGO_ENABLED=0 GOBIN=$@.new timeout 1800 go install -ldflags "-s -w" $(GO_PACKAGE)@$(GO_VERSION_OF)
+	@CGO_ENABLED=0 GOBIN=$@.new timeout --foreground 1800 go install -ldflags "-s -w" $(GO_PACKAGE)@$(GO_VERSION_OF)
 	@mv $@.new/* $@ && rmdir $@.new
 $(HELM): GO_PACKAGE := helm.sh/helm/v3/cmd/helm
 $(KUBECONFORM): GO_PACKAGE := github.com/yannh/kubeconform/cmd/kubeconform
@@ -166,7 +167,7 @@ $(COREDNS): PROGRAM := coredns
 $(ETCD) $(KUBERNETES) $(COREDNS): | go
 	@echo "Building $(notdir $@) (Kubernetes: ten minutes, the others two, once) ..."
 	@mkdir -p $(PROGRAMS)
-	@cd tests/cluster/programs/$(PROGRAM) && CGO_ENABLED=0 timeout 1800 go build -mod=readonly -o $@.new -ldflags "-s -w $(LINKED_WITH)" .
+	@cd tests/cluster/programs/$(PROGRAM) && CGO_ENABLED=0 timeout --foreground 1800 go build -mod=readonly -o $@.new -ldflags "-s -w $(LINKED_WITH)" .
 	@mv $@.new $@
 
 # Images, built from their Dockerfiles without Docker, and without pulling: Debian's packages take the place of the base.
@@ -227,11 +228,22 @@ test-chart: install | $(BUILD)/prometheus/usr/bin/prometheus ## The Helm chart, 
 	then $(CLUSTER_TESTS) -n 2 tests/cluster/test_render.py tests/cluster/test_values.py; \
 	else echo "make: Helm could not be built: the chart is NOT tested."; fi
 
-test-cluster: test-chart ## The Helm chart: rendered, run as processes of this machine, and installed on Kubernetes' control plane
-	@if test -x $(HELM) && $(MAKE) $(ETCD) $(KUBERNETES) $(KWOK); \
-	then HEADWAY_ETCD=$(ETCD) HEADWAY_KUBERNETES=$(KUBERNETES) HEADWAY_KWOK=$(KWOK) $(CLUSTER_TESTS) -n 0 --durations=10 \
-	  $(addprefix tests/cluster/test_,release.py compute.py training.py install.py resources.py pools.py uninstall.py scale.py); \
-	else echo "make: programs are missing: releases of the chart are NOT tested."; fi
+# Starts processes, Helm only renders what they are.
+test-release: install ## What the chart starts, as processes of this machine: requests are answered whatever is killed
+	@if $(MAKE) $(HELM); then $(CLUSTER_TESTS) -n 0 --durations=5 tests/cluster/test_release.py; \
+	else echo "make: Helm could not be built: a release of the chart is NOT tested."; fi
+
+CONTROL_PLANE := $(HELM) $(ETCD) $(KUBERNETES) $(KWOK)
+ON_CONTROL_PLANE = HEADWAY_ETCD=$(ETCD) HEADWAY_KUBERNETES=$(KUBERNETES) HEADWAY_KWOK=$(KWOK) $(CLUSTER_TESTS) -n 0 \
+  --durations=10 $(addprefix tests/cluster/test_,$(addsuffix .py,$(1)))
+NO_CONTROL_PLANE := echo "make: programs could not be built: the chart is NOT installed on Kubernetes, and NOT tested there."
+
+test-install: install ## The Helm chart, installed on Kubernetes' control plane: it is admitted, and may do little
+	@if $(MAKE) $(CONTROL_PLANE); then $(call ON_CONTROL_PLANE,install); else $(NO_CONTROL_PLANE); fi
+
+test-cluster: test-chart test-release ## The Helm chart: rendered, run as processes of this machine, and installed on Kubernetes' control plane
+	@if $(MAKE) $(CONTROL_PLANE); \
+	then $(call ON_CONTROL_PLANE,compute training install resources pools uninstall scale); else $(NO_CONTROL_PLANE); fi
 	@$(MAKE) test-node
 
 test-node: install ## A real node of Kubernetes: containers from the image, in namespaces of their own; as root

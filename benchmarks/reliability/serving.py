@@ -66,7 +66,10 @@ class Serving:
 
 
 def _live(pids: dict[str, int]) -> bool:
-    return all(psutil.pid_exists(pid) and psutil.Process(pid).status() != psutil.STATUS_ZOMBIE for pid in pids.values())
+    try:
+        return all(psutil.Process(pid).status() != psutil.STATUS_ZOMBIE for pid in pids.values())
+    except psutil.NoSuchProcess:
+        return False
 
 
 @contextmanager

@@ -24,6 +24,7 @@ from tests.chaos.history import Fault, Outcome, lost_applies, violations
 from tests.chaos.network import cut_off
 from tests.integration.emulation import write_model
 from tests.integration.stack import RunningStack, wait_for
+from tests.liveness import is_alive
 
 _OPTIONS = ("--emulate", "2xV100", "--gateways", "2")
 _NUM_CLIENTS = 3
@@ -216,7 +217,7 @@ class Storm:
         try:
             for each in killed:
                 each.kill()
-            wait_for(lambda: not any(_lives(each.pid) for each in killed))
+            wait_for(lambda: not any(map(is_alive, killed)))
             yield self._stack.state_dir / "redis"
         finally:
             supervisor.resume()
@@ -254,11 +255,9 @@ class Storm:
         except (HeadwayError, AssertionError):
             return False
         processes = controller["processes"]
-        return bool(controller["ready"]) and all(each["state"] == "ready" and _lives(each["pid"]) for each in processes)
-
-
-def _lives(pid: int) -> bool:
-    return psutil.pid_exists(pid) and psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
+        return bool(controller["ready"]) and all(
+            each["state"] == "ready" and is_alive(each["pid"]) for each in processes
+        )
 
 
 def draw(seed: int, names: list[str], *, num: int) -> list[str]:

@@ -13,7 +13,7 @@ from typing import Any
 import psutil
 
 from headway.core.errors import ErrorCode
-from headway.observe.process_start import process_start
+from headway.observe.process_start import find_process, process_start
 from headway.rpc.config import ProcessConfig, parse_config
 from headway.rpc.host import Host, hosting, run
 from headway.store.schema import PROCESS
@@ -61,8 +61,9 @@ async def launch(host: Host) -> psutil.Process:
     """Starts the sleep, or adopts the one that an earlier controller recorded."""
     key = PROCESS.key(host.config.namespace, "sleep")
     text = await host.database.redis.get(key)
-    if text and psutil.pid_exists(json.loads(text)["pid"]):
-        return psutil.Process(json.loads(text)["pid"])
+    recorded = json.loads(text) if text else None
+    if recorded and (adopted := find_process(recorded["pid"], start=recorded["start"])):
+        return adopted
     child = await asyncio.create_subprocess_exec("sleep", "600", start_new_session=True)
     process = psutil.Process(child.pid)
     await host.database.redis.set(key, json.dumps({"pid": child.pid, "start": process_start(child.pid)}))

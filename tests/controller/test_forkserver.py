@@ -18,6 +18,7 @@ from headway.controller.launchers.local import LocalLauncher
 from headway.controller.process import ProcessSpec, module_command
 from headway.controller.stack import ChildSettings, wanted_processes
 from headway.core.deployment import Deployment, EmulatedDevices, WorkerOptions
+from tests.liveness import is_alive
 
 PROGRAM = """
 import os, sys, threading, time, preloaded
@@ -102,7 +103,7 @@ async def test_a_lost_forkserver_takes_nobody_along_and_is_replaced(
     handle = await launcher.launch(spec_of())
     server = psutil.Process(psutil.Process(handle.pid).ppid())
     server.kill()
-    await until(lambda: not server.is_running() or server.status() == psutil.STATUS_ZOMBIE, what="its end")
+    await until(lambda: not is_alive(server), what="its end")
     assert await launcher.is_alive(handle)
     other = await launcher.launch(spec_of(name="b"))
     spawned.extend((handle.pid, other.pid))
@@ -126,19 +127,21 @@ async def test_it_ends_with_its_controller_and_what_it_forked_goes_on(
 ) -> None:
     code = f"""
 import os
+import psutil
 from headway.controller.launchers.forkserver.forkserver import Forkserver
 from headway.controller.launchers.forkserver.order import Order
 server = Forkserver({{}})
 environment = dict(os.environ, COLOUR="red")
 log_path = {str(tmp_path / "log")!r}
 order = Order(preload=(), command=("python", "-m", "program"), environment=environment, log_path=log_path)
-print(server.fork(order))
+pid = server.fork(order)
+print(pid, psutil.Process(pid).ppid())
 """
     run = await asyncio.to_thread(subprocess.run, [sys.executable, "-c", code], capture_output=True, check=True)
-    pid = int(run.stdout)
+    pid, server = map(int, run.stdout.split())
     spawned.append(pid)
-    assert psutil.Process(pid).is_running()
-    await until(lambda: "forkserver" not in " ".join(psutil.Process(pid).parent().cmdline()), what="its server's end")
+    await until(lambda: not is_alive(server), what="its server's end")
+    assert is_alive(pid)
 
 
 @pytest.fixture

@@ -1,4 +1,7 @@
-"""Supervision of real processes, with records in a real Redis."""
+"""Supervision of real processes, with records in a real Redis.
+
+Both controllers of a test are one process, and the first does not wait for its children: of those zombies are left.
+"""
 
 import asyncio
 import os
@@ -9,7 +12,6 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-import psutil
 import pytest
 
 from headway.controller.launchers.local import LocalLauncher
@@ -21,6 +23,7 @@ from headway.store.membership import Member, Membership
 from headway.store.redis import Database
 from headway.store.schema import PROCESS
 from tests.controller.stack import always
+from tests.liveness import is_alive
 
 HANGS_AFTER_S = 1.0
 
@@ -62,11 +65,6 @@ def pid_of(supervisor: Supervisor, name: str) -> int:
     return handle.pid
 
 
-def runs(pid: int) -> bool:
-    """A zombie does not: in a test both controllers are one process, and the first does not wait for its children."""
-    return psutil.pid_exists(pid) and psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
-
-
 def watch_over(supervisor: Supervisor) -> Coroutine[None, None, None]:
     return supervisor.watch(on_death=lambda name, pid: None)
 
@@ -96,7 +94,7 @@ async def test_what_is_killed_is_back_within_a_second(
     os.kill(router, signal.SIGKILL)
     assert await until(lambda: pid_of(supervisor, "router") != router, what="a new router") < 1.0
 
-    assert runs(pid_of(supervisor, "router"))
+    assert is_alive(pid_of(supervisor, "router"))
     assert pid_of(supervisor, "gateway") == gateway
     record = await records.get("router")
     assert record is not None
@@ -114,7 +112,7 @@ async def test_stopping_leaves_nothing_behind(
     pids = [pid_of(supervisor, name) for name in supervisor.processes]
     await supervisor.stop()
     await watch
-    assert not any(runs(pid) for pid in pids)
+    assert not any(is_alive(pid) for pid in pids)
     assert await records.all() == []
 
 
@@ -160,7 +158,7 @@ async def test_a_second_controller_adopts_what_the_first_left(supervise: Supervi
     assert await until(lambda: pid_of(second, "router") != pids["router"], what="a new router") < 1.0
     await second.stop()
     await watch
-    assert not runs(pids["gateway"])
+    assert not is_alive(pids["gateway"])
 
 
 async def test_what_died_in_between_is_launched_and_what_changed_or_is_not_wanted_is_ended(
@@ -176,8 +174,8 @@ async def test_what_died_in_between_is_launched_and_what_changed_or_is_not_wante
     assert await second.start() == ["kvcache"]
     assert pid_of(second, "router") != pids["router"]
     assert pid_of(second, "gateway") != pids["gateway"]
-    assert not runs(pids["gateway"])
-    assert not runs(pids["planner"])
+    assert not is_alive(pids["gateway"])
+    assert not is_alive(pids["planner"])
     await second.stop()
 
 
@@ -251,13 +249,13 @@ async def test_a_run_that_is_ended_is_replaced_at_once_even_if_it_is_stopped_and
         os.kill(pid, signal.SIGSTOP)
         supervisor.end_run("worker-0", pid=pid)
         assert await until(lambda pid=pid: pid_of(supervisor, "worker-0") != pid, what="the next run") < 1.5
-        assert not runs(pid)
+        assert not is_alive(pid)
         assert process.num_restarts == number
     assert (process.num_early_deaths, process.num_quick_deaths, deaths) == (0, 0, [])
     supervisor.end_run("worker-0", pid=pid)  # an earlier run: the present one goes on
     await asyncio.sleep(0.3)
     assert process.num_restarts == 4
-    assert runs(pid_of(supervisor, "worker-0"))
+    assert is_alive(pid_of(supervisor, "worker-0"))
     await supervisor.stop()
     await watch
 
@@ -278,13 +276,13 @@ async def test_what_is_stopped_is_replaced_once_it_has_missed_its_lease_for_long
     await until(lambda: supervisor.member_of("router") is None, what="the lapse")
     await register(database, "router", pids["router"])  # it was stopped for a moment
     await asyncio.sleep(HANGS_AFTER_S + 0.5)
-    assert runs(pids["router"])
+    assert is_alive(pids["router"])
 
     await Membership(database).withdraw(member)
     took_s = await until(lambda: pid_of(supervisor, "router") != pids["router"], what="the next run")
     assert took_s > HANGS_AFTER_S
     assert deaths == [("router", pids["router"])]
-    assert not runs(pids["router"])
+    assert not is_alive(pids["router"])
     assert pid_of(supervisor, "gateway") == pids["gateway"]  # it never had a lease: it may be starting
     await supervisor.stop()
     await watch
@@ -308,7 +306,7 @@ async def test_what_has_hung_while_there_was_no_controller_is_replaced_by_the_ne
     assert await second.start() == ["router"]
     watch = asyncio.create_task(watch_over(second))
     await until(lambda: pid_of(second, "router") != pid, what="the next run")
-    assert not runs(pid)
+    assert not is_alive(pid)
     await second.stop()
     await watch
 
@@ -326,5 +324,5 @@ async def test_a_run_that_a_killed_controller_has_not_written_down_is_ended_by_t
     assert await second.start() == ["router"]
     assert pid_of(second, "router") == router
     assert pid_of(second, "worker-0") != worker
-    assert not runs(worker)
+    assert not is_alive(worker)
     await second.stop()

@@ -6,12 +6,11 @@ import signal
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from threading import Barrier, Thread
 from typing import Any
 
 import httpx
-import psutil
 
 from tests.integration.stack import RunningStack, wait_for
 
@@ -91,7 +90,7 @@ def stopped(pid: int, *, for_s: float) -> Iterator[None]:
 
     def go_on() -> None:
         time.sleep(for_s)
-        if psutil.pid_exists(pid):
+        with suppress(ProcessLookupError):
             os.kill(pid, signal.SIGCONT)
 
     waiting = Thread(target=go_on)

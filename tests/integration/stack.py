@@ -19,6 +19,7 @@ from headway.client.stack import Stack, read_stack
 from headway.client.token import find_token
 from headway.core.codec import to_document
 from tests.command import run_headway
+from tests.liveness import is_alive
 
 _UP_TIMEOUT_S = 90
 
@@ -45,7 +46,7 @@ class RunningStack:
         result = self.headway("down")
         assert result.returncode == 0, result.stderr
         assert self.processes() == [], "headway down left processes behind"
-        wait_for(lambda: not any(map(_is_alive, forked)))  # forkservers end with the controller
+        wait_for(lambda: not any(map(is_alive, forked)))  # forkservers end with the controller
 
     def headway(self, *arguments: str, timeout_s: float = 60) -> subprocess.CompletedProcess[str]:
         """Runs the `headway` command on this stack."""
@@ -120,22 +121,17 @@ class RunningStack:
 
     def _descendants(self) -> list[psutil.Process]:
         stack = read_stack(self.state_dir)
-        if stack is None or not psutil.pid_exists(stack.supervisor.pid):
+        if stack is None:
             return []
-        return psutil.Process(stack.supervisor.pid).children(recursive=True)
+        try:
+            return psutil.Process(stack.supervisor.pid).children(recursive=True)
+        except psutil.NoSuchProcess:
+            return []
 
     def logs(self) -> str:
         """The end of every log, for messages of failed tests."""
         paths = sorted(self.state_dir.rglob("*.log"))
         return "\n".join(f"--- {path.name}\n{path.read_text()[-2000:]}" for path in paths)
-
-
-def _is_alive(process: psutil.Process) -> bool:
-    """Not one that has ended and waits to be reaped."""
-    try:
-        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
-    except psutil.NoSuchProcess:
-        return False
 
 
 def wait_for(condition: Callable[[], bool], *, timeout_s: float = 60, every_s: float = 0.0) -> None:

@@ -16,6 +16,7 @@ import httpx
 import pytest
 from redis import Redis
 
+from headway.client.stack import ProcessId
 from headway.observe.log_writers import find_log_writers
 from tests.integration.emulation import write_model
 from tests.integration.stack import RunningStack, wait_for
@@ -67,6 +68,17 @@ def answers(stack: RunningStack, num: int) -> Counter[int]:
     return Counter(httpx.post(f"{stack.url}/v1/completions", json=BODY, timeout=60).status_code for _ in range(num))
 
 
+def kill_controller(stack: RunningStack) -> ProcessId:
+    killed = stack.stack.controller
+    assert killed is not None
+    os.kill(killed.pid, signal.SIGKILL)
+    return killed
+
+
+def has_another_controller(stack: RunningStack, before: ProcessId) -> bool:
+    return stack.stack.controller not in (None, before) and bool(stack.status()["controller"]["ready"])
+
+
 def test_no_process_is_lost_doubled_or_left_when_the_clock_is_set(stack: RunningStack, clock: Clock) -> None:
     """Issue 30: a step of an hour and a new controller doubled five services, and `headway down` left 16 processes."""
     before = pids(stack)
@@ -76,11 +88,8 @@ def test_no_process_is_lost_doubled_or_left_when_the_clock_is_set(stack: Running
             clock.set(seconds=seconds)
             assert abs(redis.time()[0] - now_s) > HOUR_S / 2, "the clock was not set"  # type: ignore[index]
             assert answers(stack, 10) == {200: 10}
-            killed = stack.stack.controller
-            assert killed is not None
-            os.kill(killed.pid, signal.SIGKILL)
-            wait_for(lambda: stack.stack.controller not in (None, killed))  # noqa: B023
-            wait_for(lambda: bool(stack.status()["controller"]["ready"]))
+            killed = kill_controller(stack)
+            wait_for(lambda: has_another_controller(stack, killed))  # noqa: B023
             assert answers(stack, 10) == {200: 10}
             assert pids(stack) == before
     writers = Counter(each.name for each in find_log_writers(stack.state_dir / "logs") if each.name in before)
@@ -89,3 +98,14 @@ def test_no_process_is_lost_doubled_or_left_when_the_clock_is_set(stack: Running
     wait_for(lambda: pids(stack).get("worker-0") not in (None, killed_worker))
     wait_for(lambda: bool(stack.status()["controller"]["ready"]))
     assert answers(stack, 4) == {200: 4}
+
+
+def test_a_controller_that_dies_just_before_the_clock_is_set_back_holds_no_lease_for_long(
+    stack: RunningStack, clock: Clock
+) -> None:
+    """It cannot renew its lease, which is there for two hours more by the clock of Redis."""
+    before, killed = pids(stack), kill_controller(stack)
+    clock.set(seconds=-2 * HOUR_S)
+    wait_for(lambda: has_another_controller(stack, killed))
+    assert answers(stack, 4) == {200: 4}
+    assert pids(stack) == before

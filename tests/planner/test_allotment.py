@@ -126,6 +126,18 @@ def test_a_plan_that_breaks_the_terms_is_not_certified(plan_for: Any, make_model
         assert any(told in violation for violation in find_violations(broken)), find_violations(broken)
 
 
+@pytest.mark.parametrize("own", ["a", "b"])
+def test_workers_that_only_some_may_use_are_not_made_up_for_twice(make_model: Any, make_worker: Any, own: str) -> None:
+    """Whichever pool comes first: what `wide` alone may use counts before it gets any of what both may use."""
+    [shared] = {"a", "b"} - {own}
+    workers = [pool_of(make_worker(f"{pool}-{index}"), pool) for pool in "ab" for index in range(8)]
+    models = [replace(make_model("small"), pools=(shared,)), replace(make_model("wide"), parallel=TP2)]
+    small, wide = _allot(models, workers)
+    assert {worker.pool for worker in small.workers} == {shared}
+    assert len(small.workers) == 8
+    assert {worker.pool for worker in wide.workers} == {own}
+
+
 @settings(max_examples=60, deadline=None)
 @given(
     terms=st.lists(

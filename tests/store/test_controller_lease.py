@@ -134,3 +134,37 @@ async def test_a_redis_that_has_lost_the_lease_is_written_again_by_who_holds_it_
     later_s += 60.0
     assert await waiting
     assert second.epoch > first.epoch
+
+
+async def test_who_waits_when_the_clock_is_set_back_waits_no_longer_than_a_lease_lasts(
+    database: Database, lease_key: str
+) -> None:
+    """The first one died elsewhere; by the clock of Redis its lease is there for two hours more."""
+    assert CONTROLLER_LEASE.ttl_s is not None
+    first, second = (ControllerLease(database, run=run, has_ended=has_ended) for run in (ELSEWHERE, own_run()))
+    assert await acquired(first)
+    await database.redis.expire(lease_key, 7200)
+    waiting = asyncio.create_task(acquired(second))
+    async with asyncio.timeout(30):
+        while await database.redis.pttl(lease_key) > 1000 * CONTROLLER_LEASE.ttl_s:  # noqa: ASYNC110 - Redis tells nobody
+            await asyncio.sleep(0.01)
+    assert not waiting.done()
+    assert await waiting
+    assert second.epoch == first.epoch + 1
+
+
+async def test_who_waits_does_not_outwait_one_that_lives_when_the_clock_is_set_back(
+    database: Database, lease_key: str
+) -> None:
+    now_s = 0.0
+    first = ControllerLease(database, run=ELSEWHERE, has_ended=has_ended, clock=lambda: now_s)
+    assert await acquired(first)
+    second, ending = ControllerLease(database, run=own_run(), has_ended=has_ended), asyncio.Event()
+    waiting = asyncio.create_task(second.acquire(until=ending))
+    await database.redis.expire(lease_key, 7200)
+    for _ in range(4):
+        await asyncio.sleep(0.3)
+        now_s += 60.0
+        assert await first.may_act(), "its lease is still its own"
+    ending.set()
+    assert not await waiting

@@ -10,13 +10,14 @@ import pytest
 from headway.core.codec import to_document
 from headway.core.errors import UnavailableError
 from headway.store.embedded import EmbeddedRedis
-from headway.store.membership import Announcements, Member, Membership
+from headway.store.membership import RENEW_EVERY_S, Announcements, Member, Membership
 from headway.store.redis import Database
 from headway.store.schema import MEMBER as KEY
 from headway.store.schema import MEMBERS_CHANGED
 
 MEMBER = Member(kind="router", member_id="router-0", endpoint="a:1", metrics_endpoint="", pid=1, started_at_s=1.0)
 FOREVER_S = 60.0
+HOUR_MS = 3_600_000
 
 
 async def heard(announcements: Announcements, database: Database) -> int:
@@ -144,3 +145,30 @@ async def test_a_lease_of_our_own_that_has_lapsed_is_no_loss(database: Database)
     await database.redis.delete(f"{database.namespace}:member:router:router-0")
     now_s += 4.0
     assert await membership.members() == []
+
+
+async def test_one_who_died_before_the_clock_was_set_back_is_gone_when_its_lease_would_have_lapsed(
+    database: Database,
+) -> None:
+    """And who lives renews its own meanwhile."""
+    assert KEY.ttl_s is not None
+    membership, dead = Membership(database), replace(MEMBER, member_id="router-1")
+    keys = [KEY.key(database.namespace, each.kind, each.member_id) for each in (MEMBER, dead)]
+    for member, key in zip((MEMBER, dead), keys, strict=True):
+        await membership.enter(member)
+        await database.redis.pexpire(key, 2 * HOUR_MS)
+    assert await Membership(database).members() == [MEMBER, dead]
+    for key in keys:
+        assert await database.redis.pttl(key) <= 1000 * KEY.ttl_s
+    while await membership.members() != [MEMBER]:
+        await membership.renew(MEMBER)
+        await asyncio.sleep(RENEW_EVERY_S)
+
+
+async def test_who_looks_does_not_lengthen_a_lease(database: Database) -> None:
+    membership, key = Membership(database), KEY.key(database.namespace, MEMBER.kind, MEMBER.member_id)
+    await membership.enter(MEMBER)
+    await asyncio.sleep(0.05)
+    left_ms = await database.redis.pttl(key)
+    await membership.members()
+    assert await database.redis.pttl(key) <= left_ms

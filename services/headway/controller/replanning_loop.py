@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import math
 import time
 from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
@@ -27,12 +28,13 @@ class ReplanningLoop:
         self._replanning = replanning
         self._is_ready = is_ready
         self._running = asyncio.Lock()
-        self._asked_at_s = 0.0
+        self._asked_s = -math.inf  # monotonic, as is:
+        self._began_s = -math.inf  # of the last one that is remembered
 
     async def set(self, how: ReplanningPolicy | None) -> None:
         """The first time is at once; None ends the duty."""
         await self._store.set_duty(how)
-        self._asked_at_s = time.time()
+        self._asked_s = time.monotonic()
 
     async def status(self) -> ReplanningStatus:
         duty, decisions = await self._store.duty(), await self._store.decisions()
@@ -44,12 +46,14 @@ class ReplanningLoop:
     ) -> AsyncGenerator[SearchProgress | ReplanningDecision, None]:
         """Once, now; see `Replanning.run`. What is only tried is not remembered."""
         async with self._running:
+            began_s = time.monotonic()
             steps = self._replanning.run(how, dry_run=dry_run)
             async with aclosing(steps):
                 async for told in steps:
                     if isinstance(told, ReplanningDecision) and not dry_run:
                         log.info("re-planning: %s: %s", told.verdict, told.reason)
                         await self._store.add(told)
+                        self._began_s = began_s
                     yield told
 
     async def keep(self) -> None:
@@ -73,6 +77,6 @@ class ReplanningLoop:
                 pass
 
     def _next_at_s(self, duty: ReplanningPolicy, decisions: tuple[ReplanningDecision, ...]) -> float:
-        """Counted from the last time, unless it was asked for anew since."""
-        last_s = decisions[0].decided_at_s if decisions else 0.0
-        return self._asked_at_s if self._asked_at_s > last_s else last_s + duty.every_s
+        """Counted from the last time, unless it was asked for anew since, or that was before the clock was set back."""
+        now_s, last_s = time.time(), decisions[0].decided_at_s if decisions else 0.0
+        return now_s if self._asked_s > self._began_s or last_s > now_s else last_s + duty.every_s

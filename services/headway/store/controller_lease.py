@@ -13,6 +13,7 @@ from collections.abc import Awaitable, Callable
 from typing import cast
 
 from headway.core.errors import HeadwayError
+from headway.store.lapse import SHORTEN
 from headway.store.redis import Database, redis_faults
 from headway.store.schema import CONTROLLER_EPOCH, CONTROLLER_LEASE
 
@@ -21,6 +22,9 @@ log = logging.getLogger(__name__)
 _RENEW_EVERY_S = 1.0
 _LOOK_EVERY_S = 0.25
 _ENDED = "ended"
+
+# KEYS: lease. ARGV: milliseconds.
+_LOOK = SHORTEN + "shorten(KEYS[1], ARGV[1]) return redis.call('GET', KEYS[1])"
 
 # An epoch that is no number has been spoilt. It is as lost, and so is a lease that begins with none.
 _READ = """
@@ -148,7 +152,8 @@ class ControllerLease:
 
     async def _holder(self) -> str:
         with redis_faults():
-            return str(await self._redis.get(self._keys[0]) or "")
+            looking = self._redis.eval(_LOOK, 1, self._keys[0], self._ttl_ms)
+            return await cast("Awaitable[str | None]", looking) or ""
 
     async def _take(self, found: str) -> bool:
         held_by, _, run = found.partition(" ")

@@ -17,6 +17,7 @@ from redis.asyncio.client import PubSub
 
 from headway.core.codec import from_document, to_document
 from headway.core.errors import HeadwayError, InvalidArgumentError, UnavailableError
+from headway.store.lapse import SHORTEN
 from headway.store.redis import Database, redis_faults
 from headway.store.schema import MEMBER, MEMBERS_CHANGED
 from headway.store.spoilt import SpoiltError, decode
@@ -28,18 +29,22 @@ RENEW_EVERY_S = 1.0
 # What comes within this time of a first announcement is one with it: a stack's processes start together.
 _GATHER_S = 0.02
 
-# In one command, which is most of what a look costs: each process looks once a second.
-_READ_ALL = """
+# In one command, which is most of what a look costs: each process looks once a second. ARGV: pattern, milliseconds.
+_READ_ALL = (
+    SHORTEN
+    + """
 local texts, cursor = {}, '0'
 repeat
   local found = redis.call('SCAN', cursor, 'MATCH', ARGV[1], 'COUNT', 1000)
   cursor = found[1]
   for _, key in ipairs(found[2]) do
+    shorten(key, ARGV[2])
     texts[#texts + 1] = redis.call('GET', key)
   end
 until cursor == '0'
 return texts
 """
+)
 
 # Unless another lease is there by now.
 _DELETE = "return redis.call('GET', KEYS[1]) == ARGV[1] and redis.call('DEL', KEYS[1]) or 0"
@@ -135,10 +140,10 @@ class Membership:
         """Writes the lease; it lapses `MEMBER.ttl_s` after the last call."""
         assert MEMBER.ttl_s is not None
         key = MEMBER.key(self._database.namespace, member.kind, member.member_id)
-        lease, ttl_ms = json.dumps(to_document(member)), int(MEMBER.ttl_s * 1000)
+        lease = json.dumps(to_document(member))
         try:
             with redis_faults():
-                last = await self._database.redis.set(key, lease, px=ttl_ms, get=True)
+                last = await self._database.redis.set(key, lease, px=_ttl_ms(), get=True)
         except HeadwayError as error:
             self._fault = error
             raise
@@ -166,7 +171,9 @@ class Membership:
             raise UnavailableError("Redis takes leases again, and not everyone has renewed its own by now.")
         pattern = MEMBER.key(self._database.namespace, kind, "*")
         with redis_faults():
-            texts = await cast("Awaitable[list[str | None]]", self._database.redis.eval(_READ_ALL, 0, pattern))
+            texts = await cast(
+                "Awaitable[list[str | None]]", self._database.redis.eval(_READ_ALL, 0, pattern, str(_ttl_ms()))
+            )
         # One that has lapsed since it was found is none.
         try:
             found = {_read(text) for text in texts if text}
@@ -210,6 +217,11 @@ class Membership:
     async def _announce(self) -> None:
         with redis_faults():
             await self._database.redis.publish(MEMBERS_CHANGED.key(self._database.namespace), "")
+
+
+def _ttl_ms() -> int:
+    assert MEMBER.ttl_s is not None
+    return int(MEMBER.ttl_s * 1000)
 
 
 @lru_cache(maxsize=1024)

@@ -1,6 +1,7 @@
 """Search jobs in process, over a real Redis and over files: what is told, kept and refused."""
 
 import asyncio
+import time
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -149,6 +150,32 @@ async def test_only_the_latest_hundred_are_kept(jobs: SearchJobs, searches: Scri
     with pytest.raises(NotFoundError):
         await jobs.get(work_of("0").job_id)
     assert await jobs.result(await jobs.get(job.job_id)) == {"found": None}
+
+
+async def test_those_that_ended_before_the_clock_was_set_back_go_first(
+    store: SearchStore, jobs: SearchJobs, searches: ScriptedSearches
+) -> None:
+    """By the clock as it is now, all of them are yet to end."""
+    ahead_s = time.time() + 7200.0
+    for number in range(100):
+        ended = SearchJob(
+            job_id=f"before-{number}",
+            kind="s",
+            title="",
+            created_at_s=ahead_s,
+            state=SearchState.DONE,
+            ended_at_s=ahead_s,
+        )
+        await store.put(ended)
+    for name in ("a", "b"):
+        job = await jobs.start(work_of(name))
+        await until(lambda: bool(searches.running))
+        searches.running[0].finish()
+        await end_of(jobs, job.job_id)
+    known = {job.job_id for job in await jobs.list()}
+    assert len(known) == 100
+    for name in ("a", "b"):
+        assert await jobs.result(await jobs.get(work_of(name).job_id)) == {"found": None}
 
 
 async def test_what_nobody_knows_is_refused(jobs: SearchJobs) -> None:

@@ -1,5 +1,7 @@
 """What is kept of search jobs, in Redis or in files."""
 
+import math
+import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -61,7 +63,7 @@ class SearchStore:
         elif job.progress.best is not None:  # it may have been found while the store was away
             await self._bests.put(job.progress.best, job.job_id)
         await self.works.delete(job.job_id)
-        ended = sorted((each for each in await self.all() if each.state.has_ended), key=lambda each: -each.ended_at_s)
+        ended = sorted((each for each in await self.all() if each.state.has_ended), key=_age_s)
         for old in ended[_MOST_ENDED:]:
             await self._jobs.delete(old.job_id)
             await self._bests.delete(old.job_id)
@@ -85,3 +87,9 @@ class SearchStore:
 
     async def result(self, job_id: str) -> dict[str, Any] | None:
         return await self._results.get(job_id)
+
+
+def _age_s(job: SearchJob) -> float:
+    """Since its end; of one that ended before the clock was set back it is not known, and that one goes first."""
+    age_s = time.time() - job.ended_at_s
+    return age_s if age_s >= 0 else math.inf

@@ -152,7 +152,7 @@ _Seats = dict[Terms, Counter[_Bin]]
 
 def _seats(allotments: Sequence[Allotment], bins: Mapping[_Bin, int], least: Mapping[Terms, int]) -> _Seats | None:
     """Finds bins for the least of each, group by group; None where there are none."""
-    contested = {each: sum(other.may_use(each[0]) for other in allotments) for each in bins}
+    contested = _contested(allotments, bins)
 
     def choices(allotment: Allotment) -> list[_Bin]:
         """Those first that fewest others may use, and of these the largest."""
@@ -189,9 +189,17 @@ def _seats(allotments: Sequence[Allotment], bins: Mapping[_Bin, int], least: Map
     return seats if seat(0) else None
 
 
+def _contested(allotments: Sequence[Allotment], bins: Mapping[_Bin, int]) -> dict[_Bin, int]:
+    """How many allotments may use each bin."""
+    return {each: sum(other.may_use(each[0]) for other in allotments) for each in bins}
+
+
 def _give_spares(allotments: Sequence[Allotment], bins: Mapping[_Bin, int], seats: _Seats) -> None:
-    """Gives what is left of each bin, a group at a time, to those that have the fewest workers for each model."""
-    for each, total in bins.items():
+    """Gives what is left of each bin, a group at a time, to those that have the fewest workers for each model. Bins
+    that the fewest may use come first: what others may use as well then evens out what came of that.
+    """
+    contested = _contested(allotments, bins)
+    for each, total in sorted(bins.items(), key=lambda item: contested[item[0]]):
         left = total - sum(of_terms[each] for of_terms in seats.values())
         while left:
             takers = [
