@@ -4,7 +4,13 @@ import grpc
 import pytest
 from grpc.aio import AioRpcError, Metadata
 
-from headway.core.errors import FailedPreconditionError, HeadwayError, InternalError, UnavailableError
+from headway.core.errors import (
+    DeadlineExceededError,
+    FailedPreconditionError,
+    HeadwayError,
+    InternalError,
+    UnavailableError,
+)
 from headway.rpc.status import ERROR_METADATA_KEY, error_from_rpc, error_to_pb
 
 REFUSAL = FailedPreconditionError("No.", hint="Ask another.", field="model")
@@ -19,6 +25,7 @@ BROKEN = Metadata((ERROR_METADATA_KEY, b"\xff"))
         (grpc.StatusCode.FAILED_PRECONDITION, BROKEN, "No.", FailedPreconditionError),
         (grpc.StatusCode.UNAVAILABLE, Metadata(), "failed to connect", UnavailableError),
         (grpc.StatusCode.INTERNAL, Metadata(), "ValueError: a fault", InternalError),
+        (grpc.StatusCode.DEADLINE_EXCEEDED, Metadata(), "Deadline Exceeded", DeadlineExceededError),
         # The call ended while a message was sent: whoever can go elsewhere does.
         (grpc.StatusCode.INTERNAL, Metadata(), "Internal error from Core", UnavailableError),
     ],

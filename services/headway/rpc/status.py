@@ -5,7 +5,14 @@ import re
 import grpc
 from google.protobuf.message import DecodeError
 
-from headway.core.errors import ERROR_BY_CODE, ErrorCode, HeadwayError, InternalError, UnavailableError
+from headway.core.errors import (
+    ERROR_BY_CODE,
+    DeadlineExceededError,
+    ErrorCode,
+    HeadwayError,
+    InternalError,
+    UnavailableError,
+)
 from headway.core.tls_files import TlsFiles
 from headway.v1 import common_pb2
 
@@ -62,6 +69,11 @@ def error_from_rpc(error: grpc.RpcError, *, tls: TlsFiles | None = None) -> Head
         if tls is not None and _REFUSED_BY_THEM.search(details) is not None:
             return _unknown_to_them(tls)
         return UnavailableError(f"The service cannot be reached ({details}).", hint="Try again in a moment.")
+    if code is ErrorCode.DEADLINE_EXCEEDED:
+        return DeadlineExceededError(
+            f"The service has not answered in time ({details}).",
+            hint="It may yet do what it was asked for: look before you ask again. Its log says what holds it up.",
+        )
     return ERROR_BY_CODE[code](details)
 
 
