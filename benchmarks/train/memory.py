@@ -2,7 +2,6 @@
 
 import ctypes
 import json
-import multiprocessing
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -17,10 +16,11 @@ from torch.profiler import ProfilerActivity, profile
 
 from benchmarks.train.computing import write_run
 from benchmarks.train.gpt import Captured
+from benchmarks.train.ranks import told_by_ranks
 from headway.core.execution.certifier import certify
 from headway.core.execution.execution import Execution
 from headway.core.training_job import OptimizerSettings
-from headway.train.setup import Setup, read_setup
+from headway.train.setup import read_setup
 from headway.train.trainer import Trainer
 
 _NUM_STEPS = 2
@@ -54,16 +54,10 @@ def held_row(
     optimizer: str = "sgd",
 ) -> HeldRow:
     """From before a rank has its parameters to the end of its second step."""
-    fork = multiprocessing.get_context("fork")
     settings = OptimizerSettings(name=optimizer, rate=0.01)
     with tempfile.TemporaryDirectory() as directory:
-        setup = read_setup(write_run(Path(directory), step, execution, steps=_NUM_STEPS + 1, optimizer=settings))
-        pipes = []
-        for rank in range(len(execution.ranks)):
-            ours, theirs = fork.Pipe(duplex=False)
-            fork.Process(target=_rank, args=(setup, rank, f"{directory}/store", theirs)).start()
-            pipes.append(ours)
-        held = tuple(pipe.recv() for pipe in pipes)
+        run = write_run(Path(directory), step, execution, steps=_NUM_STEPS + 1, optimizer=settings)
+        held = tuple(told_by_ranks(_rank, len(execution.ranks), run, f"{directory}/store"))
     certified = certify(execution).peak_bytes
     return HeldRow(method=method, recomputes=recomputes, zero=zero, held_bytes=held, certified_bytes=certified)
 
@@ -88,8 +82,9 @@ def held_bytes() -> Iterator[Callable[[], int]]:
     found.append(max(event["args"]["Total Allocated"] for event in events if event.get("name") == "[memory]"))
 
 
-def _rank(setup: Setup, rank: int, store: str, pipe: Connection) -> None:
+def _rank(rank: int, pipe: Connection, run: Path, store: str) -> None:
     torch.set_num_threads(1)
+    setup = read_setup(run)
     world = len(setup.execution.ranks)
     with held_bytes() as peak:
         trainer = Trainer(setup, rank, store=dist.FileStore(store, world), should_stop=lambda: False)

@@ -17,10 +17,11 @@ import torch.distributed as dist
 from benchmarks.train.computing import write_run
 from benchmarks.train.gpt import Captured, Gpt, Part, Size, loss_of
 from benchmarks.train.memory import held_bytes
+from benchmarks.train.ranks import told_by_ranks
 from headway.core.execution.execution import Execution
 from headway.core.program import Value
 from headway.train.data import SyntheticData
-from headway.train.setup import Setup, read_setup
+from headway.train.setup import read_setup
 from headway.train.trainer import Trainer
 
 _NUM_RANKS = 2
@@ -65,16 +66,9 @@ def torch_pipeline(
 
 def headway_pipeline(step: Captured, execution: Execution, *, steps: int) -> PeerRun:
     """Trains the same by a trainer a process."""
-    fork = multiprocessing.get_context("fork")
     with tempfile.TemporaryDirectory() as directory:
-        setup = read_setup(write_run(Path(directory), step, execution, steps=steps + 1))  # the last one is saved
-        pipes = []
-        for rank in range(_NUM_RANKS):
-            ours, theirs = fork.Pipe(duplex=False)
-            fork.Process(target=_headway_rank, args=(setup, rank, steps, f"{directory}/store", theirs)).start()
-            pipes.append(ours)
-        told = [pipe.recv() for pipe in pipes]
-    return _told(told)
+        run = write_run(Path(directory), step, execution, steps=steps + 1)  # the last one is saved
+        return _told(told_by_ranks(_headway_rank, _NUM_RANKS, run, steps, f"{directory}/store"))
 
 
 _Told = tuple[list[float], list[float], list[float], int, int]
@@ -94,9 +88,9 @@ def _told(told: Sequence[_Told]) -> PeerRun:
     )
 
 
-def _headway_rank(setup: Setup, rank: int, steps: int, store: str, pipe: Connection) -> None:
+def _headway_rank(rank: int, pipe: Connection, run: Path, steps: int, store: str) -> None:
     torch.set_num_threads(1)
-    trainer = Trainer(setup, rank, store=dist.FileStore(store, _NUM_RANKS), should_stop=lambda: False)
+    trainer = Trainer(read_setup(run), rank, store=dist.FileStore(store, _NUM_RANKS), should_stop=lambda: False)
     walls, cpus, losses = [], [], []
     began_s = time.process_time()
     for report in islice(trainer.run(), steps):

@@ -1,13 +1,16 @@
 """A request that cannot be computed ends alone: what its neighbours get is what they get without it."""
 
 import random
+import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 from safetensors.torch import load_file, save_file
 
+import headway.runner.sampler
 from headway.checkpoint.model_directory import Checkpoint, read_checkpoint
 from headway.core.request import BeamSearch, FinishReason, GenerationRequest, SamplingParams
 from headway.engine.config import EngineConfig
@@ -150,7 +153,11 @@ def test_a_request_that_makes_steps_fail_ends_alone(checkpoint: Checkpoint, limi
 
 
 async def answers(
-    bench: Bench, requests: dict[str, dict[str, Any]], *, prompt: list[int]
+    bench: Bench,
+    requests: dict[str, dict[str, Any]],
+    *,
+    prompt: list[int],
+    on_all_sent: Callable[[], None] = lambda: None,
 ) -> dict[str, tuple[Any, ...]]:
     """Of each request its tokens and its error."""
     call = bench.stub.GenerateTokens()
@@ -161,6 +168,7 @@ async def answers(
         )
         await call.write(worker_pb2.GenerateTokensRequest(submit=submit))
     await call.done_writing()
+    on_all_sent()
     tokens: dict[str, list[int]] = {request_id: [] for request_id in requests}
     errors = dict.fromkeys(requests, "")
     async for message in call:
@@ -200,11 +208,26 @@ async def test_over_a_worker_one_bad_request_leaves_the_others_and_the_worker_al
     assert "crashed" not in bench.states
 
 
-@pytest.mark.usefixtures("raising_bias")
-async def test_a_worker_on_which_nothing_succeeds_any_more_is_given_up(bench: Bench) -> None:
+@pytest.fixture
+def are_all_sent(raising_bias: None, monkeypatch: pytest.MonkeyPatch) -> threading.Event:
+    """No step fails before it is set: a worker that is given up ends the call, and takes no more of its requests."""
+    is_set = threading.Event()
+    fail = headway.runner.sampler.apply_bias
+
+    def fail_later(logits: object, rows: list[Any]) -> None:
+        assert is_set.wait(60)
+        fail(logits, rows)  # type: ignore[arg-type]
+
+    monkeypatch.setattr("headway.runner.sampler.apply_bias", fail_later)
+    return is_set
+
+
+async def test_a_worker_on_which_nothing_succeeds_any_more_is_given_up(
+    bench: Bench, are_all_sent: threading.Event
+) -> None:
     """Its requests can go on elsewhere: but for those that have been tried alone, they do not end with an error."""
     bad = {f"bad{n}": biased() for n in range(8)}
-    answered = await answers(bench, bad, prompt=[4, 5, 6])
+    answered = await answers(bench, bad, prompt=[4, 5, 6], on_all_sent=are_all_sent.set)
     failed = [error for _, error in answered.values() if "failed to compute" in error]
     assert len(failed) == 3
     assert sum("going away" in error for _, error in answered.values()) == 5

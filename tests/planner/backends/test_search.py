@@ -192,6 +192,12 @@ def test_the_best_so_far_is_taken_where_nothing_more_can_be_measured() -> None:
     assert [group.backend for group in found.plan.groups] == [OPENVINO]
 
 
+def test_a_search_that_is_ended_before_anything_was_measured_says_so() -> None:
+    graph, program = network("aten.relu.default")
+    with pytest.raises(FailedPreconditionError, match="ended before any backend had run the whole of m"):
+        answer(BackendSearch(model="m", backends=(EAGER,), takes_best=True), graph, program, known_fusions())
+
+
 def test_what_is_over_time_still_times_each_backend_alone_and_the_final() -> None:
     """A model whose backends take longer to compile than the limit gets a choice that was proven."""
     graph, program = network("aten.relu.default", "aten.gelu.default")

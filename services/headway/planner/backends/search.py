@@ -119,6 +119,11 @@ class _Dialogue:
         best = self._fastest(candidates)
         if self._seconds(best) < math.inf:
             return best
+        if not any(self._hash(self._single(backend)) in self._search.costs for backend in self._search.backends):
+            raise FailedPreconditionError(
+                f"The search was ended before any backend had run the whole of {self._search.model}.",
+                hint="What was measured is kept: give it more time, or offer fewer --backends.",
+            )
         raise FailedPreconditionError(
             f"No backend runs {self._search.model} within an error of {self._search.max_error:g}. "
             + "; ".join(self._dropped),
