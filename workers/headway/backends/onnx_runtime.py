@@ -75,13 +75,22 @@ class _Opaque(nn.Module):
 def _quantize(path: Path) -> None:
     """Rounds the weights of products to int8, each column by itself; their inputs are rounded as they come.
 
+    A processor without VNNI adds pairs of products in 16 bits, where they overflow: its weights have 7 bits.
+
     Raises:
         ValueError: there is no product with a constant weight.
     """
     import onnx
     from onnxruntime.quantization import QuantType, quantize_dynamic
 
-    quantize_dynamic(path, path, op_types_to_quantize=["MatMul"], per_channel=True, weight_type=QuantType.QInt8)
+    quantize_dynamic(
+        path,
+        path,
+        op_types_to_quantize=["MatMul"],
+        per_channel=True,
+        weight_type=QuantType.QInt8,
+        reduce_range=not torch.cpu._is_vnni_supported(),  # noqa: SLF001 - it says so nowhere else
+    )
     if not any(node.op_type == "MatMulInteger" for node in onnx.load(path).graph.node):
         raise ValueError("there is no product with a constant weight, which is what is rounded to int8")
 
