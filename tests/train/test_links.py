@@ -1,14 +1,20 @@
 """What ranks exchange by links, beside sums of torch's own."""
 
+import os
+import re
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
+from multiprocessing.connection import Connection
+from pathlib import Path
 
 import pytest
 import torch
 import torch.distributed as dist
 from torch import Tensor
 
+from benchmarks.train.ranks import told_by_ranks
+from headway.core.errors import HeadwayError, UnavailableError
 from headway.core.execution.execution import Action, ActionKind, Execution, RankList
 from headway.train.gradients import Gradients
 from headway.train.links import Links, rounds
@@ -71,6 +77,60 @@ def test_sums_of_overlapping_sets_of_ranks_may_begin_in_any_order() -> None:
 
     for rank, found in enumerate(_on_each(4, work, groups=sets)):
         assert [each.tolist() for each in found] == [[float(sum(each.ranks))] for each in lists[rank]]
+
+
+@pytest.mark.parametrize("count", [3, 4])
+def test_several_sums_of_the_same_ranks_may_be_on_their_way(count: int) -> None:
+    """Whoever sits out a round is ahead of the others; what two exchange is in one order on both all the same."""
+    ranks, given = tuple(range(count)), torch.rand(3, count, count * SIZE, dtype=torch.float64)
+
+    def work(links: Links, rank: int) -> list[Tensor]:
+        tensors = [each[rank].clone() for each in given]
+        for coming in [links.add_up_parts(each, ranks) for each in tensors]:
+            coming.wait("sums")
+        return [each[rank * SIZE : (rank + 1) * SIZE] for each in tensors]
+
+    for rank, found in enumerate(_on_each(count, work, groups=[ranks])):
+        for own, summands in zip(found, given, strict=True):
+            torch.testing.assert_close(own, summands.sum(0)[rank * SIZE : (rank + 1) * SIZE])
+
+
+def test_who_has_gone_before_something_begins_is_named(tmp_path: Path) -> None:
+    """As one whose answer is waited for: the run begins again at its last checkpoint, and is at no fault."""
+    errors, _ = told_by_ranks(_left_behind, 2, str(tmp_path / "store"))
+    assert len(errors) == len(_EXCHANGES)
+    for error in errors:
+        assert re.match("UnavailableError: rank 1 did not answer", error), error
+
+
+_EXCHANGES: list[Callable[[Links], object]] = [
+    lambda links: links.send(torch.ones(SIZE), 1, 0),
+    lambda links: links.receive(torch.ones(SIZE), 1, 0),
+    lambda links: links.add_up(torch.ones(SIZE), (0, 1)).wait("a sum"),
+    lambda links: links.add_up_parts(torch.ones(2 * SIZE), (0, 1)).wait("a sum of parts"),
+    lambda links: links.gather(torch.ones(2 * SIZE), (0, 1)).wait("parts"),
+    lambda links: links.gather_row(torch.ones(SIZE), (0, 1)),
+    lambda links: links.add_up_row(torch.ones(SIZE), (0, 1)),
+    lambda links: links.exchange_row(torch.ones(2, SIZE), (0, 1)),
+]
+
+
+def _left_behind(rank: int, pipe: Connection, store: str) -> None:
+    """Rank 1 goes; rank 0 tells what becomes of whatever it begins then."""
+    links = Links(rank, 2, store=dist.FileStore(store, 2), groups=[(0, 1)], rows=[(0, 1)], timeout_s=60)
+    links.wait_for_all()
+    if rank == 1:
+        pipe.send([])
+        os._exit(0)
+    with pytest.raises(UnavailableError):
+        links.add_up_everywhere(torch.ones(1))  # until the other one has gone
+    errors = []
+    for exchange in _EXCHANGES:
+        try:
+            exchange(links)
+        except (RuntimeError, HeadwayError) as error:
+            errors.append(f"{type(error).__name__}: {error}")
+    pipe.send(errors)
 
 
 def _on_each(

@@ -69,14 +69,14 @@ class Links:
         )
 
     def send(self, tensor: torch.Tensor, peer: int, tag: int) -> "Transfer":
-        return self._begun(self._all.send([tensor], peer, tag), tensor, peer)
+        return self._begun(partial(self._all.send, [tensor], peer, tag), tensor, (peer,))
 
     def receive(self, tensor: torch.Tensor, peer: int, tag: int) -> "Transfer":
-        return self._begun(self._all.recv([tensor], peer, tag), tensor, peer)
+        return self._begun(partial(self._all.recv, [tensor], peer, tag), tensor, (peer,))
 
     def add_up(self, tensor: torch.Tensor, ranks: tuple[int, ...]) -> "Transfer":
         """Replaces the tensor on all these ranks by the sum of theirs, the same bits on each."""
-        return self._begun(self._groups[ranks].allreduce([tensor]), tensor, -1)
+        return self._begun(partial(self._groups[ranks].allreduce, [tensor]), tensor, self._others(ranks))
 
     def add_up_parts(self, tensor: torch.Tensor, ranks: tuple[int, ...]) -> "PartSum":
         """Adds to this rank's part of a tensor what the other ranks have there; its other parts stay.
@@ -111,7 +111,7 @@ class Links:
 
     def add_up_row(self, tensor: torch.Tensor, row: tuple[int, ...]) -> torch.Tensor:
         """Replaces the tensor on all ranks of a row by the sum of theirs, and gives it."""
-        self._wait_for_row(self._rows[row].allreduce([tensor]), row)
+        self._wait_for_row(partial(self._rows[row].allreduce, [tensor]), row)
         return tensor
 
     def add_up_own(self, parts: Sequence[torch.Tensor], row: tuple[int, ...]) -> torch.Tensor:
@@ -130,18 +130,18 @@ class Links:
         """
         given = parts if isinstance(parts, torch.Tensor) else torch.stack(list(parts))
         received = torch.empty_like(given)
-        self._wait_for_row(self._rows[row].alltoall_base(received, given, [], []), row)
+        self._wait_for_row(partial(self._rows[row].alltoall_base, received, given, [], []), row)
         return received
 
-    def _wait_for_row(self, work: dist.Work, row: tuple[int, ...]) -> None:
+    def _wait_for_row(self, begin: Callable[[], dist.Work], row: tuple[int, ...]) -> None:
         try:
-            work.wait(self._timeout)
+            begin().wait(self._timeout)
         except RuntimeError as error:
-            others = ", ".join(str(rank) for rank in row if rank != self._rank)
-            raise UnavailableError(f"rank {others} did not answer in an operator that it shares: {error}") from error
+            who = _named(self._others(row))
+            raise UnavailableError(f"{who} did not answer in an operator that it shares: {error}") from error
 
     def add_up_everywhere(self, tensor: torch.Tensor) -> None:
-        self._begun(self._all.allreduce([tensor]), tensor, -1).wait("the sums of all ranks")
+        self._begun(partial(self._all.allreduce, [tensor]), tensor, ()).wait("the sums of all ranks")
 
     def wait_for_all(self) -> None:
         """Returns when all ranks have come here."""
@@ -165,17 +165,29 @@ class Links:
         does what two ranks exchange in one order."""
 
         def sent() -> Transfer:
-            return self._begun(group.send([given], other, _SWAP_TAG), given, ranks[other])
+            return self._begun(partial(group.send, [given], other, _SWAP_TAG), given, (ranks[other],))
 
         def received() -> Transfer:
-            return self._begun(group.recv([room], other, _SWAP_TAG), room, ranks[other])
+            return self._begun(partial(group.recv, [room], other, _SWAP_TAG), room, (ranks[other],))
 
         if ranks.index(self._rank) < other:
             return Transfers([sent(), received()])
         return Transfers([received(), sent()])
 
-    def _begun(self, work: dist.Work, tensor: torch.Tensor, peer: int) -> "Transfer":
-        transfer = Transfer(work, tensor, peer, self._timeout)
+    def _others(self, ranks: tuple[int, ...]) -> tuple[int, ...]:
+        return tuple(rank for rank in ranks if rank != self._rank)
+
+    def _begun(self, begin: Callable[[], dist.Work], tensor: torch.Tensor, peers: tuple[int, ...]) -> "Transfer":
+        """A transfer; UnavailableError where the other side has gone before it.
+
+        Args:
+            peers: with whom; empty for all.
+        """
+        try:
+            work = begin()
+        except RuntimeError as error:
+            raise UnavailableError(f"{_named(peers)} did not answer when a transfer began: {error}") from error
+        transfer = Transfer(work, tensor, peers, self._timeout)
         if self._blocks:
             transfer.wait("a transfer that blocks")
         return transfer
@@ -231,10 +243,10 @@ class Transfers:
 class Transfer:
     """Keeps what travels until it has; see `Pending`."""
 
-    __slots__ = ("_is_over", "_peer", "_tensor", "_timeout", "_work")
+    __slots__ = ("_is_over", "_peers", "_tensor", "_timeout", "_work")
 
-    def __init__(self, work: dist.Work, tensor: torch.Tensor, peer: int, timeout: timedelta) -> None:
-        self._work, self._tensor, self._peer, self._timeout = work, tensor, peer, timeout
+    def __init__(self, work: dist.Work, tensor: torch.Tensor, peers: tuple[int, ...], timeout: timedelta) -> None:
+        self._work, self._tensor, self._peers, self._timeout = work, tensor, peers, timeout
         self._is_over = False
 
     def wait(self, what: str) -> None:
@@ -243,6 +255,10 @@ class Transfer:
         try:
             self._work.wait(self._timeout)
         except RuntimeError as error:
-            peer = "the other ranks" if self._peer < 0 else f"rank {self._peer}"
-            raise UnavailableError(f"{peer} did not answer while this one waited for {what}: {error}") from error
+            who = _named(self._peers)
+            raise UnavailableError(f"{who} did not answer while this one waited for {what}: {error}") from error
         self._is_over = True
+
+
+def _named(ranks: tuple[int, ...]) -> str:
+    return f"rank {', '.join(map(str, ranks))}" if ranks else "the other ranks"

@@ -11,7 +11,7 @@ import torch.distributed as dist
 
 from headway.checkpoint.tensors import read_tensors
 from headway.core.codec import to_document
-from headway.core.errors import FailedPreconditionError
+from headway.core.errors import FailedPreconditionError, UnavailableError
 from headway.core.execution.execution import RUNS, Execution
 from headway.core.execution.forward import forward_execution
 from headway.core.execution.parts import StagePart, StepParts
@@ -141,19 +141,27 @@ class Trainer:
         self._cuts = cuts
         self._saver = Saver(checkpoints, kept, rank, self._links)
         self._validation = self._validated(inputs)
+        self._phase = "the iterations that are timed before the first step"
 
     def run(self) -> Iterator[StepReport]:
         """Trains to the last step, or to the one behind which it is to stop; the caller takes all reports.
 
         Raises:
             FailedPreconditionError: the loss is no finite number, or a checkpoint cannot be written.
-            UnavailableError: another rank gives no answer.
+            UnavailableError: another rank gives no answer; says who waited for it, in which step.
         """
+        try:
+            yield from self._reports()
+        except UnavailableError as error:
+            raise UnavailableError(f"Rank {self._rank} in {self._phase}: {error.message}", hint=error.hint) from error
+
+    def _reports(self) -> Iterator[StepReport]:
         job = self._setup.job
         timed = TimedParts(self._runner, self._clock)
         executor = self._executor(timed)
         predicted = self._predict(executor, timed) if self._first < job.steps else Prediction()
         for step in range(self._first, job.steps):
+            self._phase = f"step {step + 1}"
             timed.begin()
             done = self._step(executor, timed, step)
             is_last = done.stops or step + 1 == job.steps
