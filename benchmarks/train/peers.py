@@ -1,6 +1,5 @@
 """The same GPT, 1F1B over two processes: as Headway trains it, and by torch.distributed.pipelining."""
 
-import multiprocessing
 import resource
 import tempfile
 import time
@@ -52,16 +51,10 @@ def torch_pipeline(
     Args:
         counts_memory: whether it is counted what is held, which takes time.
     """
-    spawn = multiprocessing.get_context("spawn")  # autograd's threads do not survive a fork
+    main = _counted if counts_memory else _timed
     with tempfile.TemporaryDirectory() as directory:
-        pipes = []
-        for rank in range(_NUM_RANKS):
-            ours, theirs = spawn.Pipe(duplex=False)
-            arguments = (model, size, batch, micro_batch, steps, rank, f"{directory}/store", theirs)
-            spawn.Process(target=_counted if counts_memory else _timed, args=arguments).start()
-            pipes.append(ours)
-        told = [pipe.recv() for pipe in pipes]
-    return _told(told)
+        store = f"{directory}/store"
+        return _told(told_by_ranks(main, _NUM_RANKS, model, size, batch, micro_batch, steps, store))
 
 
 def headway_pipeline(step: Captured, execution: Execution, *, steps: int) -> PeerRun:
@@ -106,21 +99,21 @@ def _largest_bytes() -> int:
 
 
 def _counted(
-    model: Gpt, size: Size, batch: int, micro_batch: int, steps: int, rank: int, store: str, pipe: Connection
+    rank: int, pipe: Connection, model: Gpt, size: Size, batch: int, micro_batch: int, steps: int, store: str
 ) -> None:
     with held_bytes() as held:
-        told = _rank(model, size, batch, micro_batch, steps, rank, store)
+        told = _rank(rank, model, size, batch, micro_batch, steps, store)
     pipe.send((*told, held()))
 
 
 def _timed(
-    model: Gpt, size: Size, batch: int, micro_batch: int, steps: int, rank: int, store: str, pipe: Connection
+    rank: int, pipe: Connection, model: Gpt, size: Size, batch: int, micro_batch: int, steps: int, store: str
 ) -> None:
-    pipe.send((*_rank(model, size, batch, micro_batch, steps, rank, store), 0))
+    pipe.send((*_rank(rank, model, size, batch, micro_batch, steps, store), 0))
 
 
 def _rank(
-    model: Gpt, size: Size, batch: int, micro_batch: int, steps: int, rank: int, store: str
+    rank: int, model: Gpt, size: Size, batch: int, micro_batch: int, steps: int, store: str
 ) -> tuple[list[float], list[float], list[float], int]:
     """Seconds, seconds of CPU and losses of the steps, and the process's largest size."""
     from torch.distributed.pipelining import PipelineStage, Schedule1F1B

@@ -43,8 +43,8 @@ def test_it_says_why_each_group_is_where_it_is() -> None:
         "The choice takes 1.1 ms, and is wrong by 2.0e-06 at most.",
         "The sum of the best kernels is 2.1 ms; run one after the other they took 1.2 ms.",
         "In the final the choice took 1.1 ms in the median of 20 runs, 1.0 ms at least; 3 were contended and dropped.",
-        "2 operators, a to b on openvino take 1.0 ms, by kernels 2.0 ms. The same kernels elsewhere: eager 5.0 ms.",
-        "c on eager take 100 us. No other backend runs all of their kernels.",
+        "2 operators, a to b on openvino take 1.0 ms, by kernels 2.0 ms. Elsewhere: eager 5.0 ms.",
+        "c on eager take 100 us. No other backend is known to run them all.",
         "openvino does not run the whole: no such operator.",
     ]
 

@@ -81,7 +81,8 @@ class PlannedEngine:
         operators: names of operators, in order.
         estimated_s: the sum of its kernels; None where one of them was not measured.
         measured_s: as timed by itself; None where it was not.
-        others: what its kernels would take on other backends, by their names.
+        others: what other backends would take for the same, by their names: as timed where it is the whole model, else
+            the sum of its kernels.
     """
 
     operators: tuple[str, ...]

@@ -87,6 +87,7 @@ def test_the_fastest_whole_wins_where_nothing_mixes_better() -> None:
     assert plan.chosen_s == pytest.approx(1.7)
     assert plan.eager_s == pytest.approx(3.0)
     assert plan.single == pytest.approx({"eager": 3.0, "openvino": 1.7})
+    assert plan.groups[0].others == pytest.approx({"eager": 3.0}), "as timed, not as the sum of kernels"
     assert [each.phase for each in asked][:3] == ["each backend alone", "context switches", "kernels"]
     assert plan.switch_s == pytest.approx({"eager": -0.04375, "openvino": 0.02625})
 

@@ -38,6 +38,6 @@ def draw_backends(plan: BackendPlan, graph: Graph, path: Path) -> None:
     axes.scatter(depths, rows, c=shades, s=36, zorder=2, edgecolors="#333333", linewidths=0.4)
     axes.set_xlabel("depth of the operator")
     axes.set_yticks([])
-    axes.set_title(f"{plan.model}: {len(plan.groups)} engines")
+    axes.set_title(f"{plan.model}: {len(plan.groups)} engine{'s' if len(plan.groups) > 1 else ''}")
     axes.legend(handles=[Patch(color=colours[name], label=name) for name in names], loc="upper left", fontsize="small")
     figure.savefig(path)

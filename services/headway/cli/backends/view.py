@@ -65,9 +65,9 @@ def _why(engine: PlannedEngine) -> str:
     if engine.estimated_s is not None:
         takes += f", by kernels {_duration(engine.estimated_s)}"
     if not engine.others:
-        return f"{takes}. No other backend runs all of their kernels."
+        return f"{takes}. No other backend is known to run them all."
     others = ", ".join(f"{name} {_duration(seconds)}" for name, seconds in sorted(engine.others.items()))
-    return f"{takes}. The same kernels elsewhere: {others}."
+    return f"{takes}. Elsewhere: {others}."
 
 
 def _wholes(plan: BackendPlan) -> Table:

@@ -387,6 +387,7 @@ class _Dialogue:
         if self._cover is not None:
             kernels = [each for each in self._cover.kernels if {self._positions[at] for at in each.operators} <= inside]
             sums = {backend: self._sum(kernels, backend) for backend in self._right}
+        others = sums if len(best.engines) > 1 else {each: self._single_s(each) for each in self._search.backends}
         return PlannedEngine(
             operators=tuple(names),
             backend=engine.backend,
@@ -394,7 +395,7 @@ class _Dialogue:
             measured_s=finite(measured_s),
             others={
                 str(backend): seconds
-                for backend, seconds in sums.items()
+                for backend, seconds in others.items()
                 if backend != engine.backend and seconds < math.inf
             },
         )
