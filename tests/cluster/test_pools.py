@@ -103,6 +103,11 @@ class Pools:
         await self.wait(lambda: self.status(name).items() >= wanted.items(), f"{name} has {cells} ready cells")
 
 
+async def _always() -> bool:
+    """The only controller."""
+    return True
+
+
 @pytest.fixture
 async def pools(tmp_path: Path) -> AsyncIterator[Pools]:
     rendered = objects(render(VALUES["pools"]))
@@ -115,7 +120,7 @@ async def pools(tmp_path: Path) -> AsyncIterator[Pools]:
         plane.wait(lambda: plane.call("GET", _POOLS).is_success, "the definition is served")
         account = plane.mount_account(NAMESPACE, CONTROLLER, tmp_path / "account")
         host, port = plane.address
-        api, service = KubernetesApi(f"https://{host}:{port}", directory=account), Idle()
+        api, service = KubernetesApi(f"https://{host}:{port}", directory=account, may_act=_always), Idle()
         loop = WorkerPools(
             api,
             service=service,
