@@ -155,9 +155,7 @@ class Fleet(Cluster):
 
     def refuse_all(self, *, epoch: int) -> bool:
         """Whether every worker refuses an order of that epoch."""
-        members = [
-            json.loads(str(self._redis.get(key))) for key in self._redis.keys(MEMBER.key(_RELEASE, "worker", "*"))
-        ]
+        members = [json.loads(str(self._redis.get(key))) for key in _worker_keys(self._redis)]
         return bool(members) and all(_refuses(member["endpoint"], epoch) for member in members)
 
     def num_changes(self) -> int:

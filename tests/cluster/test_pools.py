@@ -169,6 +169,7 @@ async def test_a_pool_is_made_scaled_updated_and_deleted(pools: Pools) -> None:
     await pools.wait(lambda: pools.cells() == {}, "its cells go with it")
 
 
+_VLLM = {"engine": "vllm", "image": {"repository": "registry.example/vllm"}}
 _SERVER = {"engine": "vllm-server", "engineUrl": "http://a:8000", "engineModel": "chat"}
 
 
@@ -178,6 +179,8 @@ async def test_wrong_pools_are_refused_and_what_cannot_run_is_told(pools: Pools)
         ({"replicas": 1, "scaling": {"max": 2}}, "leave one out"),
         ({"scaling": {"min": 3, "max": 2}}, "scaling.min is above scaling.max"),
         ({"emulate": "V100-16", "gpusPerCell": 2}, "give workersPerCell instead"),
+        ({"gpusPerCell": 8, "gpusPerWorker": 4}, "gpusPerWorker is for the engine vllm"),
+        ({**_VLLM, "gpusPerCell": 6, "gpusPerWorker": 4}, "gpusPerCell is a multiple of it"),
         ({"tolerations": [{"kye": "gpu"}]}, "kye"),
         ({"engineUrl": "http://a:8000"}, "belong to a pool whose engine is vllm-server"),
         ({"engine": "vllm-server", "engineUrl": "http://a:8000"}, "belong to a pool whose engine is vllm-server"),
