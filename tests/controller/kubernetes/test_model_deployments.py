@@ -163,6 +163,19 @@ async def test_a_change_is_written_where_it_changes_something_and_nowhere_else(c
     assert told == {name: first[name] for name in told}
 
 
+async def test_the_next_controller_reads_a_plan_once_for_all_models_that_it_gave_groups(cluster: Cluster) -> None:
+    for index in range(8):
+        await cluster.declare(f"model-{index}", maxModelLen=8)
+    cluster.service.workers.append("worker-1")
+    await cluster.step()
+    for status in cluster.api.statuses.values():
+        status["planId"] = "plan-8"
+    cluster.service.num_reads.clear()
+    await cluster.restart()
+    await cluster.step()
+    assert cluster.service.num_reads == {"plan-8": 1}
+
+
 async def test_priority_decides_who_is_served(cluster: Cluster) -> None:
     await cluster.declare("old", maxModelLen=60, age=2)
     await cluster.declare("young", maxModelLen=60)
