@@ -73,6 +73,7 @@ class Load:
         pid: of the worker's run.
         group: all workers that load it together.
         epoch: of the controller that ordered it.
+        at_s: seconds since 1970.
     """
 
     what: str
@@ -82,6 +83,7 @@ class Load:
     max_model_len: int
     group: tuple[str, ...]
     epoch: int
+    at_s: float
 
     @property
     def work(self) -> tuple[str, int, str, int]:
@@ -164,19 +166,21 @@ class Fleet(Cluster):
 
     @contextmanager
     def costing(self, what: str, *, most: int) -> Iterator[None]:
-        """Prints how long it takes, what is loaded, and what is asked of the API server meanwhile. AssertionError where
-        that is more.
+        """Prints how long it takes until workers are told and until all is done, what they load, and what is asked of
+        the API server meanwhile. AssertionError where that is more.
         """
-        before, plan_id, begin_s = Counter(call.right for call in self.calls()), self.plan_id(), time.monotonic()
+        before, plan_id, begin_s = Counter(call.right for call in self.calls()), self.plan_id(), time.time()
         self.forget()
         yield
-        taken_s = time.monotonic() - begin_s
+        taken_s = time.time() - begin_s
         asked = Counter(call.right for call in self.calls())
         asked.subtract(before)
         told = {f"{verb} {resource}": num for (_, resource, verb), num in asked.items() if num}
-        num_loads = Counter(load.what for load in self.loads())
+        loads = self.loads()
+        first = f", workers are told after {loads[0].at_s - begin_s:.1f} s" if loads else ""
         plan = "another plan" if self.plan_id() != plan_id else "the same plan"
-        print(f"{what}: {taken_s:.1f} s, {plan}, loads {dict(num_loads)}, {told}", flush=True)
+        num_loads = dict(Counter(load.what for load in loads))
+        print(f"{what}: {taken_s:.1f} s{first}, {plan}, loads {num_loads}, {told}", flush=True)
         assert asked.total() <= most, told
 
 

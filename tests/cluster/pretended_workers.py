@@ -116,6 +116,7 @@ class MeetingWorker(ScriptedWorker):
             "max_model_len": request.max_model_len,
             "group": list(request.worker_ids),
             "epoch": int(epoch),
+            "at_s": time.time(),
         }
         await self._database.redis.rpush(f"{self._database.namespace}:loads", json.dumps(told))
 
