@@ -44,7 +44,7 @@ def _declare_all(fleet: Fleet, **spec: object) -> None:
 
 
 def test_many_models_are_placed_on_all_workers_of_both_kinds(fleet: Fleet) -> None:
-    with fleet.costing(f"{_NUM_MODELS} models on {_NUM_WORKERS} workers", most=8 * _NUM_MODELS):
+    with fleet.costing(f"{_NUM_MODELS} models on {_NUM_WORKERS} workers", most=6 * _NUM_MODELS):
         _declare_all(fleet)
         fleet.start()
         fleet.wait(lambda: fleet.are_loaded(_NUM_MODELS), "all are loaded")
@@ -60,7 +60,7 @@ def test_many_models_are_placed_on_all_workers_of_both_kinds(fleet: Fleet) -> No
 
 def test_one_more_gang_takes_the_workers_of_four_models(fleet: Fleet) -> None:
     before = fleet.num_groups()
-    with fleet.costing("one more gang", most=8 * 5 + _NUM_WATCHES):
+    with fleet.costing("one more gang", most=5 * 5 + _NUM_WATCHES):
         assert not fleet.declare("another-gang", path=str(fleet.models / "tiny"), **_GANG)
         fleet.wait(lambda: fleet.are_loaded(_NUM_MODELS + 1), "all are loaded")
     after = fleet.num_groups()
@@ -72,7 +72,7 @@ def test_one_more_gang_takes_the_workers_of_four_models(fleet: Fleet) -> None:
 
 def test_one_more_model_takes_groups_of_the_others_one_of_each(fleet: Fleet) -> None:
     before = fleet.num_groups()
-    with fleet.costing("one more model", most=8 * 5 + _NUM_WATCHES):
+    with fleet.costing("one more model", most=5 * 5 + _NUM_WATCHES):
         assert not fleet.declare("another", path=str(fleet.models / "tiny"))
         fleet.wait(lambda: fleet.are_loaded(_NUM_MODELS + 2), "all are loaded")
     after = fleet.num_groups()
@@ -100,7 +100,7 @@ def test_workers_of_lost_nodes_are_loaded_again_elsewhere_and_with_them_their_ga
     cells += [gang[0].rpartition("-")[0] for gang in gangs[: _LARGE.num_spare]]
     lost = [nodes[cell] for cell in cells]
     concerned = {mate for worker, group in groups.items() if worker.rpartition("-")[0] in cells for mate in group}
-    with fleet.costing(f"{len(lost)} nodes are lost", most=6 * len(lost) + _NUM_WATCHES):
+    with fleet.costing(f"{len(lost)} nodes are lost", most=4 * len(lost) + _NUM_WATCHES):
         taint = "node.kubernetes.io/out-of-service=nodeshutdown:NoExecute"
         result = fleet.plane.kubectl("taint", "node", *lost, taint)
         assert result.returncode == 0, result.stderr
