@@ -161,8 +161,8 @@ class Fleet(Cluster):
         return bool(members) and all(_refuses(member["endpoint"], epoch) for member in members)
 
     def num_changes(self) -> int:
-        """How often a controller has changed something on the API server, so far."""
-        return sum(call.verb not in _READS for call in self.calls())
+        """How often a controller has changed something on the API server, so far; what that refused does not count."""
+        return sum(call.verb not in _READS and call.status < 400 for call in self.calls())
 
     @contextmanager
     def costing(self, what: str, *, most: int) -> Iterator[None]:
