@@ -5,13 +5,19 @@ from deploy.chart.shape import choice, fields, listing, text, whole
 from headway.core.engine_kind import EngineKind
 
 POOL = fields(
-    "A pool of cells that are alike. A cell is a pod with a worker for each of its GPUs.",
+    "A pool of cells that are alike. A cell is a pod with a worker for each of its GPUs, or for several of them.",
     "name",
     "cells",
     of={
         "name": text("The pool's name.", pattern=NAME),
         "cells": whole("Pods of the pool."),
-        "gpusPerCell": whole("GPUs of each pod, and so its workers; 0 for workers on the CPU.", most=64),
+        "gpusPerCell": whole("GPUs of each pod; 0 for workers on the CPU.", most=64),
+        "gpusPerWorker": whole(
+            "GPUs of each worker, over which vllm splits each layer; 1 where it is left out. Those of a pod are a "
+            "multiple of it.",
+            least=1,
+            most=64,
+        ),
         "workersPerCell": whole("Workers of each pod where it has no GPUs.", least=1, most=64),
         "gpuResource": text("The resource that stands for a GPU.", least=1),
         "resourceClaims": listing(

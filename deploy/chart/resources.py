@@ -238,6 +238,11 @@ def _pool() -> Schema:
                 "a cell has a worker for each GPU: leave workersPerCell out",
             ),
             _rule(
+                "!has(self.gpusPerWorker) || self.gpusPerWorker == 1 || (has(self.engine) && self.engine == 'vllm' && "
+                "has(self.gpusPerCell) && self.gpusPerCell > 0 && self.gpusPerCell % self.gpusPerWorker == 0)",
+                "gpusPerWorker is for the engine vllm, and gpusPerCell is a multiple of it",
+            ),
+            _rule(
                 "!has(self.engine) || self.engine != 'vllm' || (has(self.image) && !has(self.emulate))",
                 "a pool that computes with vllm has an image with it, and no device to emulate",
             ),

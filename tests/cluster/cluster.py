@@ -141,10 +141,15 @@ def kubernetes(directory: Path, *, num_nodes: int, **resources: str) -> Iterator
 
 def begin(release: Release, plane: ControlPlane, account: Path, *, components: tuple[str, ...] = ()) -> None:
     """Runs what is installed as processes; only some of it where components are named."""
-    manifest = plane.helm("get", "manifest", "headway", f"--namespace={NAMESPACE}")
     release.kubernetes = (plane.address, plane.mount_account(NAMESPACE, CONTROLLER, account))
-    release.apply([each for each in objects(manifest.stdout) if not components or _is_of(each, components)])
+    run(release, plane, components)
     plane.wait(lambda: plane.call("GET", RESOURCES).status_code == httpx.codes.OK, "the definition is served")
+
+
+def run(release: Release, plane: ControlPlane, components: tuple[str, ...]) -> None:
+    """Runs these of what is installed, or all where none is named."""
+    manifest = plane.helm("get", "manifest", "headway", f"--namespace={NAMESPACE}")
+    release.apply([each for each in objects(manifest.stdout) if not components or _is_of(each, components)])
 
 
 def _is_of(document: dict[str, Any], components: tuple[str, ...]) -> bool:

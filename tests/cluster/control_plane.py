@@ -20,6 +20,8 @@ from tests.cluster.audit import TESTS, Audit
 from tests.cluster.processes import Processes
 
 HERE = Path(__file__).parent
+NODE_KIND = "tests.headway.dev/kind"
+"""A label of nodes."""
 _LOOPBACK = "127.0.0.1"
 _ADMIN = "a-token-of-the-tests"
 _TOKEN_S = 3600
@@ -147,13 +149,13 @@ class ControlPlane:
         (directory / "namespace").write_text(namespace)
         return directory
 
-    def add_node(self, name: str, **resources: str) -> None:
-        """A node that pretends, with resources for pods."""
+    def add_node(self, name: str, *, kind: str = "", **resources: str) -> None:
+        """A node that pretends, with resources for pods; `kind` is what a pod may select it by."""
         capacity = {"cpu": "64", "memory": "1Ti", "pods": "110", **resources}
         body = {
             "apiVersion": "v1",
             "kind": "Node",
-            "metadata": {"name": name, "labels": {"kubernetes.io/hostname": name}},
+            "metadata": {"name": name, "labels": {"kubernetes.io/hostname": name, NODE_KIND: kind}},
             "status": {"capacity": capacity, "allocatable": capacity},
         }
         self.create("/api/v1/nodes", body)

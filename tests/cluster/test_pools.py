@@ -103,6 +103,11 @@ class Pools:
         await self.wait(lambda: self.status(name).items() >= wanted.items(), f"{name} has {cells} ready cells")
 
 
+async def _always() -> bool:
+    """The only controller."""
+    return True
+
+
 @pytest.fixture
 async def pools(tmp_path: Path) -> AsyncIterator[Pools]:
     rendered = objects(render(VALUES["pools"]))
@@ -115,7 +120,7 @@ async def pools(tmp_path: Path) -> AsyncIterator[Pools]:
         plane.wait(lambda: plane.call("GET", _POOLS).is_success, "the definition is served")
         account = plane.mount_account(NAMESPACE, CONTROLLER, tmp_path / "account")
         host, port = plane.address
-        api, service = KubernetesApi(f"https://{host}:{port}", directory=account), Idle()
+        api, service = KubernetesApi(f"https://{host}:{port}", directory=account, may_act=_always), Idle()
         loop = WorkerPools(
             api,
             service=service,
@@ -164,6 +169,7 @@ async def test_a_pool_is_made_scaled_updated_and_deleted(pools: Pools) -> None:
     await pools.wait(lambda: pools.cells() == {}, "its cells go with it")
 
 
+_VLLM = {"engine": "vllm", "image": {"repository": "registry.example/vllm"}}
 _SERVER = {"engine": "vllm-server", "engineUrl": "http://a:8000", "engineModel": "chat"}
 
 
@@ -173,6 +179,8 @@ async def test_wrong_pools_are_refused_and_what_cannot_run_is_told(pools: Pools)
         ({"replicas": 1, "scaling": {"max": 2}}, "leave one out"),
         ({"scaling": {"min": 3, "max": 2}}, "scaling.min is above scaling.max"),
         ({"emulate": "V100-16", "gpusPerCell": 2}, "give workersPerCell instead"),
+        ({"gpusPerCell": 8, "gpusPerWorker": 4}, "gpusPerWorker is for the engine vllm"),
+        ({**_VLLM, "gpusPerCell": 6, "gpusPerWorker": 4}, "gpusPerCell is a multiple of it"),
         ({"tolerations": [{"kye": "gpu"}]}, "kye"),
         ({"engineUrl": "http://a:8000"}, "belong to a pool whose engine is vllm-server"),
         ({"engine": "vllm-server", "engineUrl": "http://a:8000"}, "belong to a pool whose engine is vllm-server"),

@@ -258,11 +258,17 @@ def _ports(pod: dict[str, Any]) -> list[dict[str, Any]]:
     return [port for container in pod["containers"] for port in container.get("ports", [])]
 
 
-def test_a_cell_that_the_controller_makes_is_as_the_charts_own(schemas: Path) -> None:
+_WITH_VLLM = {"engine": "vllm", "gpusPerWorker": 4, "image": {"repository": "registry.example/vllm", "tag": "1"}}
+
+
+@pytest.mark.parametrize("more", [{}, _WITH_VLLM], ids=["headway", "vllm"])
+def test_a_cell_that_the_controller_makes_is_as_the_charts_own(schemas: Path, more: dict[str, Any]) -> None:
     """Of the pool of ci/gpu.yaml: what a cell of a StatefulSet has, but for what that itself adds."""
     [own] = yaml.safe_load(VALUES["gpu"].read_text())["workers"]
+    own |= more
     changes = {"workers": [], "models": [], "modelDeployments": {"enabled": True}, "workerPools": {"enabled": True}}
-    with_pools, without = objects(render(VALUES["gpu"], changes=changes)), objects(render(VALUES["gpu"]))
+    with_pools = objects(render(VALUES["gpu"], changes=changes))
+    without = objects(render(VALUES["gpu"], changes={"workers": [own], "limits": {"tp": None}}))
     [text] = [each["data"]["cell.yaml"] for each in with_pools if "cell.yaml" in each.get("data", {})]
     template = CellTemplate(**yaml.safe_load(text))
     pool = PoolResource(name="h100", uid="1", generation=1, version="1", spec=own, status={})

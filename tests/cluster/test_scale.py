@@ -1,152 +1,85 @@
-"""Two hundred pretended workers on as many nodes: forty models are placed, and each change costs few calls.
+"""Pretended workers of two kinds on two hundred nodes: sixty models are placed, and each change costs few calls and no
+loads but those that it needs.
 
-What it took is printed: `pytest -s`. Bounds are of calls, which don't depend on the machine.
+What it took is printed: `pytest -s`. Bounds are of calls and of loads, which don't depend on the machine.
 """
 
 import json
-import subprocess
-import sys
 import time
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-import redis
-import yaml
 
-from tests.cluster.cluster import NAMESPACE, RESOURCES, Cluster, begin, kubernetes, upgrade
-from tests.cluster.control_plane import ControlPlane
-from tests.cluster.release import Release
+from tests.cluster.fleet import Fleet, Kind, go_on, installed_fleet, stop
 
 pytestmark = pytest.mark.timeout(900)
 
-_NUM_WORKERS = 200
-_NUM_SPARE_NODES = 5
-_NUM_MODELS = 40
+_SMALL = Kind(pool="v100", device="V100-16", cells=160, workers=1, num_spare=3)
+_LARGE = Kind(pool="a100", device="A100-40", cells=40, workers=2, num_spare=2)
+_NUM_WORKERS = _SMALL.num_workers + _LARGE.num_workers
+_LONE = [f"model-{index}" for index in range(42)]
+_GANGS = [f"gang-{index}" for index in range(18)]
+_NUM_MODELS = len(_LONE) + len(_GANGS)
+_GANG = {"parallelism": {"tp": 2, "pp": 2}, "pools": [_LARGE.pool]}
+"""Served by four workers, of two cells."""
 _NUM_WATCHES = 2
 """Calls for a watch that ends meanwhile and is opened anew."""
-
-_DEVICE = "V100-16"
-_COMPONENTS = ("redis", "planner", "controller")
-
-
-class Fleet(Cluster):
-    """A release whose workers pretend."""
-
-    patience_s = 300.0
-
-    def __init__(self, plane: ControlPlane, release: Release, models: Path, client: redis.Redis) -> None:
-        super().__init__(plane, release, models)
-        self._redis = client
-
-    def num_loads(self) -> int:
-        """How often workers have been told to load a model, so far."""
-        return sum(": load " in event for event in self._redis.lrange("headway:events", 0, -1))
-
-    def are_loaded(self, num_models: int) -> bool:
-        """Whether all that is declared is loaded as it is now."""
-        items = self.plane.get(RESOURCES)["items"]
-        return len(items) == num_models and all(_is_loaded(each) for each in items)
-
-    def plan_id(self) -> str:
-        """Of the desired plan."""
-        return str(self._redis.get("headway:plan-current"))
-
-    def nodes(self) -> set[str]:
-        """Those that cells run on."""
-        pods = self.plane.get(f"/api/v1/namespaces/{NAMESPACE}/pods?labelSelector=headway/role=worker")["items"]
-        return {pod["spec"].get("nodeName", "") for pod in pods if pod["status"]["phase"] == "Running"}
-
-    @contextmanager
-    def costing(self, what: str, *, most: int) -> Iterator[None]:
-        """Prints what is asked of the API server meanwhile. AssertionError where that is more."""
-        before, begin_s = Counter(call.right for call in self.calls()), time.monotonic()
-        num_loads = self.num_loads()
-        yield
-        taken_s = time.monotonic() - begin_s
-        asked = Counter(call.right for call in self.calls())
-        asked.subtract(before)
-        told = {f"{verb} {resource}": num for (_, resource, verb), num in asked.items() if num}
-        print(f"{what}: {taken_s:.1f} s, {self.num_loads() - num_loads} loads, {told}", flush=True)
-        assert asked.total() <= most, told
-
-
-def _is_loaded(resource: dict[str, object]) -> bool:
-    status = resource.get("status", {})
-    assert isinstance(status, dict)
-    told = {each["type"]: (each["status"], each["observedGeneration"]) for each in status.get("conditions", [])}
-    metadata = resource["metadata"]
-    assert isinstance(metadata, dict)
-    return told.get("Planned") == told.get("Loaded") == ("True", metadata["generation"])
-
-
-def _answers(client: redis.Redis) -> bool:
-    try:
-        return bool(client.ping())
-    except redis.ConnectionError:
-        return False
 
 
 @pytest.fixture(scope="module")
 def fleet(models: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
-    directory = tmp_path_factory.mktemp("fleet")
-    pool = {"name": "v100", "cells": _NUM_WORKERS, "workersPerCell": 1, "emulate": _DEVICE, "drainSeconds": 1}
-    pool["resources"] = {"limits": {"nvidia.com/gpu": 1}}
-    values = directory / "values.yaml"
-    values.write_text(yaml.safe_dump({"workers": [pool], "profile": False}))
-    gpu = {"nvidia.com/gpu": "1"}
-    with (
-        kubernetes(directory, num_nodes=_NUM_WORKERS + _NUM_SPARE_NODES, **gpu) as plane,
-        Release(directory) as release,
-    ):
-        upgrade(plane, f"--values={values}")
-        begin(release, plane, directory / "account", components=_COMPONENTS)
-        [server] = release.of("redis")
-        redis_url = f"redis://:{release.secret('headway-auth')['redis-password']}@{server.address}:6379/0"
-        client = redis.Redis.from_url(redis_url, decode_responses=True)
-        release.wait(lambda: _answers(client), "Redis answers")
-        with (directory / "workers.log").open("wb") as log:
-            pretending = subprocess.Popen(
-                [
-                    *(sys.executable, "-m", "tests.cluster.pretended_workers", f"--kubeconfig={plane.kubeconfig}"),
-                    *(f"--namespace={NAMESPACE}", "--release=headway", f"--device={_DEVICE}"),
-                    f"--redis-url={redis_url}",
-                ],
-                stdout=log,
-                stderr=log,
-            )
-        try:
-            yield Fleet(plane, release, models, client)
-        finally:
-            pretending.kill()
-            pretending.wait()
+    with installed_fleet(models, tmp_path_factory.mktemp("fleet"), (_SMALL, _LARGE)) as running:
+        yield running
 
 
 def _declare_all(fleet: Fleet, **spec: object) -> None:
-    """Forty models of one directory, by one command."""
-    directory = str(fleet.models / "tiny")
-    items = [json.loads(fleet.resource(f"model-{index}", path=directory, **spec)) for index in range(_NUM_MODELS)]
-    text = json.dumps({"apiVersion": "v1", "kind": "List", "items": items})
-    result = fleet.plane.kubectl("apply", "-f-", given=text)
+    """All models of one directory, by one command."""
+    spec = {"path": str(fleet.models / "tiny"), **spec}
+    items = [json.loads(fleet.resource(name, **spec)) for name in _LONE]
+    items += [json.loads(fleet.resource(name, **spec, **_GANG)) for name in _GANGS]
+    result = fleet.plane.kubectl("apply", "-f-", given=json.dumps({"apiVersion": "v1", "kind": "List", "items": items}))
     assert result.returncode == 0, result.stderr
 
 
-def test_many_models_are_placed_on_many_workers(fleet: Fleet) -> None:
-    with fleet.costing(f"{_NUM_MODELS} models on {_NUM_WORKERS} workers", most=8 * _NUM_MODELS):
+def test_many_models_are_placed_on_all_workers_of_both_kinds(fleet: Fleet) -> None:
+    with fleet.costing(f"{_NUM_MODELS} models on {_NUM_WORKERS} workers", most=6 * _NUM_MODELS):
         _declare_all(fleet)
+        fleet.start()
         fleet.wait(lambda: fleet.are_loaded(_NUM_MODELS), "all are loaded")
-    assert sum(_num_groups(fleet).values()) == _NUM_WORKERS
+    loaded = fleet.loads(what="loaded")
+    assert len(loaded) == len({load.worker for load in loaded}) == _NUM_WORKERS
+    for load in loaded:
+        assert len(load.group) == (4 if load.model in _GANGS else 1)
+        assert _LARGE.pool in load.worker or load.model in _LONE
+    gangs = {load.group for load in loaded if load.model in _GANGS}
+    assert len(gangs) == len(_GANGS)
+    assert all(len({worker.rpartition("-")[0] for worker in gang}) == 2 for gang in gangs), "whole cells"
 
 
-def test_one_more_gets_groups_of_the_others(fleet: Fleet) -> None:
-    before = _num_groups(fleet)
-    with fleet.costing("one more model", most=5 * _NUM_MODELS):
-        assert not fleet.declare("another", path=str(fleet.models / "tiny"))
+def test_one_more_gang_takes_the_workers_of_four_models(fleet: Fleet) -> None:
+    before = fleet.num_groups()
+    with fleet.costing("one more gang", most=5 * 5 + _NUM_WATCHES):
+        assert not fleet.declare("another-gang", path=str(fleet.models / "tiny"), **_GANG)
         fleet.wait(lambda: fleet.are_loaded(_NUM_MODELS + 1), "all are loaded")
-    after = _num_groups(fleet)
-    assert sum(before[name] - after[name] for name in before) == after["another"]
+    after = fleet.num_groups()
+    assert [load.model for load in fleet.loads(what="loaded")] == 4 * ["another-gang"]
+    assert after.pop("another-gang") == 1
+    assert sum(before.values()) - sum(after.values()) == 4
+    assert all(before[name] - after[name] in (0, 1) for name in before)
+
+
+def test_one_more_model_takes_groups_of_the_others_one_of_each(fleet: Fleet) -> None:
+    before = fleet.num_groups()
+    with fleet.costing("one more model", most=5 * 5 + _NUM_WATCHES):
+        assert not fleet.declare("another", path=str(fleet.models / "tiny"))
+        fleet.wait(lambda: fleet.are_loaded(_NUM_MODELS + 2), "all are loaded")
+    after = fleet.num_groups()
+    num_own = after.pop("another")
+    assert [load.model for load in fleet.loads(what="loaded")] == num_own * ["another"]
+    assert sum(before.values()) - sum(after.values()) == num_own
+    assert all(before[name] - after[name] in (0, 1) for name in before)
 
 
 def test_of_two_with_one_name_the_older_has_it_and_nothing_moves(fleet: Fleet) -> None:
@@ -156,39 +89,79 @@ def test_of_two_with_one_name_the_older_has_it_and_nothing_moves(fleet: Fleet) -
         fleet.wait(lambda: fleet.conditions("thief").get("Planned") == ("False", "NameTaken"), "the name is taken")
         fleet.delete("thief")
     assert fleet.plan_id() == plan_id
+    assert fleet.loads() == []
 
 
-def test_workers_of_lost_nodes_are_loaded_again_elsewhere(fleet: Fleet) -> None:
+def test_workers_of_lost_nodes_are_loaded_again_elsewhere_and_with_them_their_gangs(fleet: Fleet) -> None:
     """As an operator says that nodes are out of service: Kubernetes makes their pods anew on others."""
-    plan_id, lost = fleet.plan_id(), sorted(fleet.nodes())[:_NUM_SPARE_NODES]
-    num_loads = fleet.num_loads()
+    plan_id, groups, nodes = fleet.plan_id(), fleet.groups(), fleet.nodes()
+    cells = sorted(cell for cell in nodes if _SMALL.pool in cell)[: _SMALL.num_spare]
+    gangs = sorted(group for worker, group in groups.items() if len(group) > 1 and worker == group[0])
+    cells += [gang[0].rpartition("-")[0] for gang in gangs[: _LARGE.num_spare]]
+    lost = [nodes[cell] for cell in cells]
+    concerned = {mate for worker, group in groups.items() if worker.rpartition("-")[0] in cells for mate in group}
     with fleet.costing(f"{len(lost)} nodes are lost", most=4 * len(lost) + _NUM_WATCHES):
         taint = "node.kubernetes.io/out-of-service=nodeshutdown:NoExecute"
         result = fleet.plane.kubectl("taint", "node", *lost, taint)
         assert result.returncode == 0, result.stderr
-        fleet.wait(lambda: len(fleet.nodes()) == _NUM_WORKERS and not fleet.nodes() & set(lost), "pods are elsewhere")
-        fleet.wait(lambda: fleet.num_loads() == num_loads + len(lost), "their workers are loaded")
-        fleet.wait(lambda: fleet.are_loaded(_NUM_MODELS + 1), "all are loaded")
+        fleet.wait(lambda: set(fleet.nodes()) == set(nodes), "all cells run")
+        fleet.wait(lambda: set(fleet.nodes().values()).isdisjoint(lost), "they are elsewhere")
+        fleet.wait(lambda: len(fleet.loads(what="loaded")) >= len(concerned), "their workers are loaded")
+        fleet.wait(lambda: fleet.are_loaded(_NUM_MODELS + 2), "all are loaded")
+    loaded = fleet.loads(what="loaded")
+    assert len(concerned) == _SMALL.num_spare + 4 * _LARGE.num_spare
+    assert sorted(load.worker for load in loaded) == sorted(concerned), "once each, and nobody else"
     assert fleet.plan_id() == plan_id
 
 
-def test_the_next_controller_ends_what_the_last_one_began(fleet: Fleet) -> None:
-    [controller] = fleet.release.of("controller")
-    num_starts, plan_id = controller.num_starts, fleet.plan_id()
+def test_the_controller_that_stands_by_ends_what_one_that_is_killed_has_begun(fleet: Fleet) -> None:
+    fleet.wait(fleet.has_two_controllers, "one stands by")
+    killed, epoch, plan_id = fleet.leader(), fleet.epoch(), fleet.plan_id()
     with fleet.costing("all models change, the controller is killed", most=10 * _NUM_MODELS):
         _declare_all(fleet, maxModelLen=64)
         fleet.wait(lambda: fleet.plan_id() != plan_id, "another plan is under way")
-        controller.kill()
-        fleet.wait(lambda: controller.num_starts > num_starts, "another one runs")
-        fleet.wait(lambda: fleet.are_loaded(_NUM_MODELS + 1), "all are loaded")
+        fleet.wait(lambda: len(fleet.loads(what="loaded")) > _NUM_MODELS, "some are loaded")
+        killed.kill()
+        fleet.wait(lambda: fleet.epoch() > epoch, "the other one is at work")
+        fleet.wait(lambda: fleet.are_loaded(_NUM_MODELS + 2), "all are loaded")
+    assert fleet.leader() is not killed
+    times = Counter(load.work for load in fleet.loads(what="loaded"))
+    assert set(times.values()) == {1}, "no run of a worker has loaded anything twice"
+    assert {load.epoch for load in fleet.loads(what="loaded")} == {epoch, epoch + 1}
+
+
+def test_a_controller_that_stood_still_changes_nothing_when_another_one_is_at_work(fleet: Fleet) -> None:
+    fleet.wait(fleet.has_two_controllers, "one stands by")
+    stopped, epoch, plan_id = fleet.leader(), fleet.epoch(), fleet.plan_id()
+    num_starts = stopped.num_starts
+    with fleet.costing("all models change twice, the controller stands still", most=20 * _NUM_MODELS):
+        _declare_all(fleet, maxModelLen=96)
+        fleet.wait(lambda: fleet.plan_id() != plan_id, "another plan is under way")
+        fleet.wait(lambda: len(fleet.loads(what="loaded")) > _NUM_MODELS, "some are loaded")
+        stop(stopped)
+        fleet.wait(lambda: fleet.epoch() > epoch, "the other one is at work")
+        fleet.wait(lambda: fleet.are_loaded(_NUM_MODELS + 2), "all are loaded")
+        told = fleet.loads()
+        first = next(place for place, load in enumerate(told) if load.epoch > epoch)
+        before = {load.work for load in told[:first] if load.what == "loaded"}
+        assert before.isdisjoint(load.work for load in told[first:] if load.what == "begun"), "loaded once"
+        _declare_all(fleet, maxModelLen=128)
+        fleet.wait(lambda: fleet.are_loaded(_NUM_MODELS + 2), "all are loaded")
+    assert fleet.leader() is not stopped
+    assert fleet.refuse_all(epoch=epoch)
+    fleet.forget()
+    plan_id, num_changes = fleet.plan_id(), fleet.num_changes()
+    go_on(stopped)
+    fleet.wait(lambda: stopped.num_starts > num_starts and fleet.has_two_controllers(), "it stands by")
+    print(f"of one that went on, {len(fleet.loads(what='refused'))} loads were refused", flush=True)
+    assert {load.what for load in fleet.loads()} <= {"refused"}
+    # A change may have been on its way when it stood still, which the other one sets right.
+    assert fleet.num_changes() - num_changes <= 2
+    assert fleet.plan_id() == plan_id
+    assert fleet.are_loaded(_NUM_MODELS + 2)
 
 
 def test_where_nothing_changes_nothing_is_written(fleet: Fleet) -> None:
     with fleet.costing("five seconds of nothing", most=_NUM_WATCHES):
         time.sleep(5)
-
-
-def _num_groups(fleet: Fleet) -> dict[str, int]:
-    """Groups that serve a model, by its name."""
-    items = fleet.plane.get(RESOURCES)["items"]
-    return {each["metadata"]["name"]: int(each["status"]["groups"].partition("/")[0]) for each in items}
+    assert fleet.loads() == []

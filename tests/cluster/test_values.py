@@ -54,6 +54,7 @@ def test_an_unknown_value_is_named_at_any_depth(name: str, path: tuple[str, ...]
 _MODEL = {"name": "a", "path": "/models/a"}
 _SMALL = {"models": [_MODEL], "modelStorage": {"hostPath": "/srv"}}
 _POOL = {"name": "cpu", "cells": 1}
+_VLLM = {**_POOL, "engine": "vllm", "image": {"repository": "registry.example/vllm"}}
 _SERVER = {**_POOL, "engine": "vllm-server", "engineUrl": "http://a:8000", "engineModel": "a"}
 
 
@@ -73,6 +74,9 @@ _SERVER = {**_POOL, "engine": "vllm-server", "engineUrl": "http://a:8000", "engi
         ({"workers": [_POOL, {"name": "e", "cells": 1, "emulate": "V100-16"}]}, "either all pools emulate"),
         ({"workers": [{**_POOL, "engine": "vllm"}]}, "give an image that has it"),
         ({"workers": [{**_POOL, "engine": "sglang"}]}, "engine"),
+        ({"workers": [{**_POOL, "gpusPerCell": 8, "gpusPerWorker": 4}]}, "that is for engine: vllm"),
+        ({"workers": [{**_VLLM, "gpusPerCell": 6, "gpusPerWorker": 4}]}, "with a multiple of it as gpusPerCell"),
+        ({"workers": [{**_VLLM, "gpusPerWorker": 2}]}, "with a multiple of it as gpusPerCell"),
         ({"workers": [{**_POOL, "engine": "vllm-server", "engineUrl": "http://a"}]}, "give engineUrl and engineModel"),
         ({"workers": [{**_POOL, "engineUrl": "http://a"}]}, "give engine: vllm-server with it"),
         ({"workers": [{**_SERVER, "cells": 2}]}, "one cell with one worker"),

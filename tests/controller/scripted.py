@@ -2,9 +2,11 @@
 
 It loads whatever has a directory without 'missing' in its name, and tells a list in Redis what it was asked. In a group
 the leader is done when all ranks are; 'rank-1-missing' is missing on rank 1 only, 'rank-1-slow' takes that rank long.
+Of two controllers it obeys the newer one.
 """
 
 import asyncio
+import itertools
 import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import replace
@@ -17,6 +19,7 @@ from headway.rpc.host import hosting, run
 from headway.rpc.interceptors import Context
 from headway.store.redis import Database
 from headway.v1 import common_pb2, worker_pb2, worker_pb2_grpc
+from headway.worker.fence import Fence
 
 LOAD_S = 0.4
 _CPU = Hardware(device="cpu", name="Scripted CPU", num_threads=1, memory_bytes=8 * 1024**3)
@@ -39,10 +42,15 @@ class ScriptedWorker(worker_pb2_grpc.WorkerServiceServicer):
         self._on_state = on_state
         self._state = "starting"
         self._loaded: dict[str, worker_pb2.LoadModelRequest] = {}
+        self._leaving: set[str] = set()
+        self._run: tuple[tuple[str, ...], str] = ((), "")  # the group that it leads, and the name of its run
+        self._meetings = itertools.count()
+        self._fence = Fence()
 
     async def GetWorker(  # noqa: N802 - the method's name in the protocol
         self, request: worker_pb2.GetWorkerRequest, context: Context
     ) -> worker_pb2.GetWorkerResponse:
+        self._fence.hear(context)
         first = next(iter(self._loaded.values()), worker_pb2.LoadModelRequest())
         hardware = replace(self._hardware, memory_bytes=self.memory_bytes)
         return worker_pb2.GetWorkerResponse(
@@ -52,7 +60,7 @@ class ScriptedWorker(worker_pb2_grpc.WorkerServiceServicer):
             rank=first.rank,
             group_epoch=first.rendezvous.rpartition("/")[2],
             replicas=[
-                worker_pb2.LoadedReplica(model=loaded.model, plan_id=loaded.plan_id, state=self._state)
+                worker_pb2.LoadedReplica(model=loaded.model, plan_id=loaded.plan_id, state=self._state_of(loaded))
                 for loaded in self._loaded.values()
             ],
         )
@@ -60,6 +68,7 @@ class ScriptedWorker(worker_pb2_grpc.WorkerServiceServicer):
     async def LoadModel(  # noqa: N802
         self, request: worker_pb2.LoadModelRequest, context: Context
     ) -> AsyncIterator[worker_pb2.LoadModelResponse]:
+        self._fence.check(context)
         await self._tell(f"load {request.model}" + (f" as rank {request.rank}" if request.rank else ""))
         is_faulty = "rank-" not in request.directory or f"rank-{request.rank}-missing" in request.directory
         if "missing" in request.directory and is_faulty:
@@ -67,16 +76,16 @@ class ScriptedWorker(worker_pb2_grpc.WorkerServiceServicer):
         if self.num_failing_loads > 0:
             self.num_failing_loads -= 1
             raise UnavailableError("The machine has no memory left.")
-        self._loaded.pop(request.model, None)
+        self._drop(request.model)
         await self._become("loading")
         if len(request.worker_ids) > 1 and not request.rendezvous:
-            request.rendezvous = f"127.0.0.1:9/{uuid.uuid4().hex}"
+            request.rendezvous = f"127.0.0.1:9/{next(self._meetings)}/{self._run_of(tuple(request.worker_ids))}"
             yield worker_pb2.LoadModelResponse(rendezvous=request.rendezvous)
         seconds = 30.0 if f"rank-{request.rank}-slow" in request.directory else LOAD_S
         for step in range(4):
             yield worker_pb2.LoadModelResponse(fraction=step / 4, stage="reading weights")
             await asyncio.sleep(seconds / 4)
-        await self._wait_for_ranks(request)
+        await self.wait_for_ranks(request)
         self._loaded[request.model] = request
         await self._become("rank" if request.rank else "ready")
         yield worker_pb2.LoadModelResponse(fraction=1.0, done=True)
@@ -103,21 +112,38 @@ class ScriptedWorker(worker_pb2_grpc.WorkerServiceServicer):
     async def Drain(  # noqa: N802
         self, request: worker_pb2.DrainRequest, context: Context
     ) -> worker_pb2.DrainResponse:
+        self._fence.check(context)
         await self._tell(f"drain {request.model or next(iter(self._loaded))}")
+        self._leaving |= {request.model} if request.model else set(self._loaded)
         await self._become("draining")
         return worker_pb2.DrainResponse()
 
     async def UnloadModel(  # noqa: N802
         self, request: worker_pb2.UnloadModelRequest, context: Context
     ) -> worker_pb2.UnloadModelResponse:
-        self._loaded.pop(request.model, None)
+        self._fence.check(context)
+        self._drop(request.model)
         return worker_pb2.UnloadModelResponse()
 
-    async def _wait_for_ranks(self, request: worker_pb2.LoadModelRequest) -> None:
+    async def wait_for_ranks(self, request: worker_pb2.LoadModelRequest) -> None:
+        """Returns when all of the group have come here."""
         key = f"{self._database.namespace}:{request.rendezvous}"
         await self._database.redis.sadd(key, str(request.rank))
         while await self._database.redis.scard(key) < len(request.worker_ids):  # noqa: ASYNC110 - other processes do it
             await asyncio.sleep(0.02)
+
+    def _run_of(self, worker_ids: tuple[str, ...]) -> str:
+        """The same for all models of a group."""
+        if self._run[0] != worker_ids:
+            self._run = (worker_ids, uuid.uuid4().hex)
+        return self._run[1]
+
+    def _state_of(self, loaded: worker_pb2.LoadModelRequest) -> str:
+        return "draining" if loaded.model in self._leaving else "rank" if loaded.rank else "ready"
+
+    def _drop(self, model: str) -> None:
+        self._loaded.pop(model, None)
+        self._leaving.discard(model)
 
     async def _become(self, state: str) -> None:
         self._state = state

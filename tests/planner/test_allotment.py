@@ -71,6 +71,40 @@ def test_groups_stay_whole_where_fewer_workers_are_left_for_them(
     assert set(homes(after)["small"]) <= set(homes(before)["small"])
 
 
+def test_a_group_more_takes_one_worker_of_each_of_several_models(
+    plan_for: Any, make_model: Any, make_worker: Any
+) -> None:
+    """And not all that one of them has, which its neighbours may be."""
+    workers = [pool_of(make_worker(f"worker-{index}"), "", machine=f"{index}") for index in range(24)]
+    models = [make_model(f"small-{index}") for index in range(4)]
+    wide = [replace(make_model(f"wide-{index}"), parallel=ParallelConfig(tp=2, pp=2)) for index in range(3)]
+    before = plan_for([*models, *wide[:2]], workers)
+    after = plan_for([*models, *wide], workers, current=before)
+    assert [len(homes(before)[model.name]) for model in models] == [4, 4, 4, 4]
+    assert [len(homes(after)[model.name]) for model in models] == [3, 3, 3, 3]
+    assert len(homes(after)["wide-2"]) == 1
+    for model in [*models, *wide[:2]]:
+        assert set(homes(after)[model.name]) <= set(homes(before)[model.name])
+
+
+def test_what_some_models_give_up_goes_to_others_before_what_anyone_keeps(
+    plan_for: Any, make_model: Any, make_worker: Any
+) -> None:
+    workers = [pool_of(make_worker(f"worker-{index}"), "", machine=f"{index}") for index in range(48)]
+    models = [
+        make_model("small"),
+        replace(make_model("wide"), parallel=ParallelConfig(tp=2, pp=2)),
+        replace(make_model("long"), parallel=ParallelConfig(pp=2)),
+        replace(make_model("newcomer"), parallel=TP2),
+    ]
+    before = plan_for(models[:3], workers)
+    after = plan_for(models, workers, current=before)
+    assert [len(homes(before)[model.name]) for model in models[:3]] == [16, 4, 8]
+    assert [len(homes(after)[model.name]) for model in models] == [12, 3, 6, 6]
+    for model in models[:3]:
+        assert set(homes(after)[model.name]) < set(homes(before)[model.name])
+
+
 def test_models_are_served_by_their_pools_only(plan_for: Any, make_model: Any, make_worker: Any) -> None:
     workers = [pool_of(make_worker(f"{pool}-{index}"), pool) for pool in ("h100", "l4") for index in range(3)]
     models = [

@@ -162,6 +162,20 @@ def test_a_layout_in_use_stays_unless_another_gains_clearly(plan_for: Any, make_
         assert after.verdict is (Verdict.KEPT if is_little else Verdict.BEST)
 
 
+def test_a_model_that_has_lost_workers_is_no_reason_for_another_layout(
+    plan_for: Any, make_model: Any, gpus: Any
+) -> None:
+    """With another one nothing stays where it is; weighed like that, the layout in use is as good as it was."""
+    models = [make_model(name, **LARGE, num_kv_heads=32, dtype="bfloat16") for name in ("first", "second")]
+    workers = gpus(20, memory_gib=24)
+    before = plan_for(models, workers)
+    assert chosen_of(before).verdict is Verdict.REPLICAS
+    lost = [each.worker_id for each in before.assignments if each.model == "first"][:8]
+    after = plan_for(models, [worker for worker in workers if worker.worker_id not in lost], current=before)
+    assert chosen_of(after).parallel == SINGLE
+    assert set(after.assignments) == {each for each in before.assignments if each.worker_id not in lost}
+
+
 def test_a_layout_that_an_operator_sets_is_not_weighed(plan_for: Any, make_model: Any, gpus: Any) -> None:
     plan = plan_for([make_model()], gpus(4), limits=EngineLimits(tp=2))
     assert plan.alternatives == ()

@@ -11,7 +11,7 @@ from headway.core.errors import InvalidArgumentError
 from headway.core.plan.serving import EngineLimits
 from headway.planner.serving.grouping import Group, form_groups
 from headway.planner.serving.replica import size_replica
-from headway.planner.serving.sizings import size_each
+from headway.planner.serving.sizings import GroupKinds, Sizings
 
 
 @settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much])
@@ -28,7 +28,10 @@ def test_each_group_gets_what_it_would_have_got_by_itself(
         expected = [size(model, group) for group in groups]
     except InvalidArgumentError:
         assume(False)
-    assert size_each(model, groups, size=size) == expected
+    sizings = Sizings.make(model, GroupKinds.of(groups), size=size)
+    assert [sizings.of(index) for index in range(len(groups))] == expected
+    for index, sizing in enumerate(expected):
+        assert isinstance(sizings.like(index), type(sizing))
 
 
 def test_a_kind_of_group_is_sized_once(make_model: Any, make_worker: Any) -> None:
@@ -40,5 +43,5 @@ def test_a_kind_of_group_is_sized_once(make_model: Any, make_worker: Any) -> Non
         sized.append(group)
         return size_replica(model, group, limits=EngineLimits(), profiles={})
 
-    size_each(make_model(), form_groups(workers, size=1), size=size)
+    Sizings.make(make_model(), GroupKinds.of(form_groups(workers, size=1)), size=size)
     assert [group[0].worker_id for group in sized] == ["worker-0", "worker-1"]

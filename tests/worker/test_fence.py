@@ -23,3 +23,12 @@ def test_a_worker_obeys_the_newest_controller_that_it_has_heard_of() -> None:
     fence.check(context("10"))
     with pytest.raises(FailedPreconditionError):
         fence.check(context("9"))
+
+
+def test_a_controller_that_has_met_a_worker_commands_it() -> None:
+    fence = Fence()
+    fence.check(context("4"))
+    for epoch in ("5", "4", "", "none"):
+        fence.hear(context(epoch))
+    with pytest.raises(FailedPreconditionError, match=r"epoch 5 commands this worker; the caller has epoch 4"):
+        fence.check(context("4"))

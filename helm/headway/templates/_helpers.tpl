@@ -41,7 +41,7 @@ helm.sh/chart: {{ printf "%s-%s" .root.Chart.Name .root.Chart.Version }}
 {{- /* Workers of one pod of a pool. */}}
 {{- define "headway.workersPerCell" -}}
 {{- $gpus := int (default 0 .gpusPerCell) -}}
-{{- if gt $gpus 0 }}{{ $gpus }}{{ else }}{{ int (default 1 .workersPerCell) }}{{ end -}}
+{{- if gt $gpus 0 }}{{ div $gpus (int (default 1 .gpusPerWorker)) }}{{ else }}{{ int (default 1 .workersPerCell) }}{{ end -}}
 {{- end }}
 
 {{- define "headway.checks" -}}
@@ -74,6 +74,10 @@ helm.sh/chart: {{ printf "%s-%s" .root.Chart.Name .root.Chart.Version }}
 {{- end -}}
 {{- if and (eq (default "headway" $pool.engine) "vllm") (or $pool.emulate (not $pool.image)) -}}
 {{- fail (printf "workers: %s computes with vllm: give an image that has it, and no device to emulate." $pool.name) -}}
+{{- end -}}
+{{- $each := int (default 1 $pool.gpusPerWorker) -}}
+{{- if and (gt $each 1) (or (ne (default "headway" $pool.engine) "vllm") (eq (int (default 0 $pool.gpusPerCell)) 0) (ne (mod (int $pool.gpusPerCell) $each) 0)) -}}
+{{- fail (printf "workers: gpusPerWorker of %s is %d: that is for engine: vllm, with a multiple of it as gpusPerCell." $pool.name $each) -}}
 {{- end -}}
 {{- $isServer := eq (default "headway" $pool.engine) "vllm-server" -}}
 {{- if and $isServer (not (and $pool.engineUrl $pool.engineModel)) -}}

@@ -149,7 +149,10 @@ async def main(config: ControllerConfig) -> None:
         host.spawn(replanning_loop.keep(), name="re-plan")
         host.spawn(idle_models.keep(), name="idle-models")
         if config.models_from_resources:
-            pools = spawn_resources(config, host, service=service, idle_models=idle_models, deployment=deployment)
+            api = build_kubernetes_api(config, lease)
+            pools = spawn_resources(
+                config, host, api=api, service=service, idle_models=idle_models, deployment=deployment
+            )
         await host.serve(on_stop=service.close)
 
 
@@ -203,12 +206,12 @@ def spawn_resources(
     config: ControllerConfig,
     host: Host,
     *,
+    api: KubernetesApi,
     service: ControllerService,
     idle_models: IdleModels,
     deployment: Deployment,
 ) -> WorkerPools | None:
     """Starts to serve what resources declare; returns the pools where there are to be any."""
-    api = build_kubernetes_api(config)
     pools: WorkerPools | None = None
     if config.cell_template is not None:
         view = RouterClient(host.peers).view
@@ -232,7 +235,7 @@ def spawn_resources(
     return pools
 
 
-def build_kubernetes_api(config: ControllerConfig) -> KubernetesApi:
+def build_kubernetes_api(config: ControllerConfig, lease: ControllerLease) -> KubernetesApi:
     host, port = (os.environ.get(f"KUBERNETES_SERVICE_{part}", "") for part in ("HOST", "PORT"))
     if not host or not port:
         raise SystemExit(
@@ -240,7 +243,7 @@ def build_kubernetes_api(config: ControllerConfig) -> KubernetesApi:
             "and KUBERNETES_SERVICE_PORT are not set."
         )
     try:
-        return KubernetesApi(f"https://{host}:{port}", directory=config.service_account_dir)
+        return KubernetesApi(f"https://{host}:{port}", directory=config.service_account_dir, may_act=lease.may_act)
     except HeadwayError as error:
         raise SystemExit(f"headway-controller: {error}") from None
 

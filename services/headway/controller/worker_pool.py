@@ -9,7 +9,8 @@ from typing import Protocol
 from headway.controller.clients.worker import WorkerControlClient, WorkerReport
 from headway.controller.group_rollout import GroupRollout
 from headway.controller.groups import broken, mates
-from headway.controller.reconcile import Action, load_orders_of, reconcile, startable
+from headway.controller.planned_orders import PlannedOrders
+from headway.controller.reconcile import Action, reconcile, startable
 from headway.controller.trouble import LoadTrouble
 from headway.controller.worker import Worker
 from headway.core.cluster import PlanWorker
@@ -52,7 +53,8 @@ class WorkerPool:
                 known.member, known.has_lease = member, True
             else:
                 newcomers.append(member)
-        await asyncio.gather(*(self._meet(member) for member in newcomers))
+        orders = PlannedOrders(self._plans)
+        await asyncio.gather(*(self._meet(member, orders) for member in newcomers))
         for worker_id in broken({name: worker.run for name, worker in self.workers.items() if worker.is_present}):
             log.warning("%s is alone in its group's run", worker_id)
             self._end_run(worker_id)
@@ -156,10 +158,10 @@ class WorkerPool:
             worker.is_gone = True
             self._end_process(worker_id, pid=worker.member.pid)
 
-    async def _meet(self, member: Member) -> None:
+    async def _meet(self, member: Member, orders: PlannedOrders) -> None:
         try:
             report = await self._client.describe(member.endpoint)
-            works = await self._load_orders_of(member.member_id, report)
+            works = await _load_orders_of(member.member_id, report, orders)
             for model in report.leaving if works or not report.group_epoch else ():  # another controller was about to
                 await self._client.unload(member.endpoint, model)
         except HeadwayError as error:
@@ -173,11 +175,12 @@ class WorkerPool:
             log.warning("%s was left in the middle of its group's load or end", member.member_id)
             self._end_run(member.member_id)
 
-    async def _load_orders_of(self, worker_id: str, report: WorkerReport) -> list[LoadOrder]:
-        """What a worker that another controller has loaded serves; not what was being drained."""
-        works: list[LoadOrder] = []
-        for model, plan_id in report.plan_ids.items():
-            plan = await self._plans.get(plan_id)
-            planned = () if plan is None else load_orders_of(plan).get(worker_id, ())
-            works += [work for work in planned if work.model == model]
-        return works
+
+async def _load_orders_of(worker_id: str, report: WorkerReport, orders: PlannedOrders) -> list[LoadOrder]:
+    """What a worker that another controller has loaded serves; not what was being drained."""
+    return [
+        work
+        for model, plan_id in report.plan_ids.items()
+        for work in await orders.of(worker_id, plan_id=plan_id)
+        if work.model == model
+    ]

@@ -52,6 +52,7 @@ class Service:
         self.desired_plan: ServingPlan | None = None
         self.is_away = False
         self.workers = ["worker-0"]
+        self.num_reads: Counter[str] = Counter()
         self.retired: frozenset[str] = frozenset()
         self.is_tight = False
         self.plan_like: Callable[[Sequence[PlanWorker]], ServingPlan] = lambda workers: EMPTY
@@ -94,6 +95,7 @@ class Service:
         return plan
 
     async def plan(self, plan_id: str) -> ServingPlan:
+        self.num_reads[plan_id] += 1
         if plan_id not in self._plans:
             raise NotFoundError(plan_id)
         return self._plans[plan_id]

@@ -19,6 +19,7 @@ class Cluster:
 
     def __init__(self, checkpoint: Path) -> None:
         self.api, self.service = Api(), Service()
+        self.num_workers, self.now_s = 1, 0.0
         self._checkpoint = checkpoint
         self._declared: dict[str, dict[str, Any]] = {}
         self._models = self._controller()
@@ -27,7 +28,8 @@ class Cluster:
         return ModelDeployments(
             self.api,  # type: ignore[arg-type]
             service=self.service,
-            num_workers=lambda: 1,
+            num_workers=lambda: self.num_workers,
+            clock=lambda: self.now_s,
             volume=ModelVolume(directory=self._checkpoint.parent, claim="models"),
             is_emulated=False,
         )
@@ -74,6 +76,25 @@ def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def cluster(checkpoint: Path) -> Cluster:
     return Cluster(checkpoint)
+
+
+async def test_workers_that_are_missing_are_waited_for_once_the_first_one_is_there(cluster: Cluster) -> None:
+    cluster.num_workers, cluster.service.workers = 3, []
+    for now_s, workers, is_planned in (
+        (0, [], False),
+        (600, [], False),
+        (601, ["worker-0"], False),
+        (650, ["worker-0", "worker-1"], False),
+        (662, ["worker-0", "worker-1"], True),
+    ):
+        cluster.now_s, cluster.service.workers = now_s, workers
+        await cluster.declare("chat")
+        assert bool(cluster.served) == is_planned, now_s
+    await cluster.delete("chat")
+    cluster.service.desired_plan = None
+    cluster.now_s, cluster.service.workers = 5000, ["worker-0", "worker-1", "worker-2"]
+    await cluster.declare("code")
+    assert cluster.served == {"code": None}, "all are there"
 
 
 async def test_a_manual_change_waits_until_its_plan_is_approved(cluster: Cluster) -> None:
@@ -140,6 +161,19 @@ async def test_a_change_is_written_where_it_changes_something_and_nowhere_else(c
     assert cluster.api.num_writes == {"model-6": 2}, "nor does the next controller tell anything again"
     told = {name: cluster.api.statuses[name]["planId"] for name in ("model-0", "model-7")}
     assert told == {name: first[name] for name in told}
+
+
+async def test_the_next_controller_reads_a_plan_once_for_all_models_that_it_gave_groups(cluster: Cluster) -> None:
+    for index in range(8):
+        await cluster.declare(f"model-{index}", maxModelLen=8)
+    cluster.service.workers.append("worker-1")
+    await cluster.step()
+    for status in cluster.api.statuses.values():
+        status["planId"] = "plan-8"
+    cluster.service.num_reads.clear()
+    await cluster.restart()
+    await cluster.step()
+    assert cluster.service.num_reads == {"plan-8": 1}
 
 
 async def test_priority_decides_who_is_served(cluster: Cluster) -> None:

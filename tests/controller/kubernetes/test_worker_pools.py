@@ -317,6 +317,16 @@ def test_a_cell_with_gpus_asks_for_them() -> None:
     assert original["args"] == ["--port", "9000"]
 
 
+def test_a_worker_of_a_cell_may_have_several_of_its_gpus() -> None:
+    spec = {"gpusPerCell": 8, "gpusPerWorker": 4, "engine": "vllm", "image": {"repository": "r/vllm", "tag": "1"}}
+    pool = PoolResource(name="h100", uid="u", generation=1, version="1", spec=spec, status={})
+    [container] = cell_pod(pool, TEMPLATE, name="h100-0")["spec"]["containers"]
+    assert container["resources"] == {"limits": {"nvidia.com/gpu": 8}}
+    flags = dict(zip(container["args"][::2], container["args"][1::2], strict=True))
+    assert (flags["--workers"], flags["--engine"], flags["--num-devices"]) == ("2", "vllm", "4")
+    assert [port["name"] for port in container["ports"]][-2:] == ["metrics-0", "metrics-1"]
+
+
 @pytest.mark.parametrize("text", ["pod: 1", "[", "emulated_image: x\npod: {spec: {containers: []}}", "{}"])
 def test_a_template_that_is_none_is_refused(text: str, tmp_path: Path) -> None:
     (tmp_path / "cell.yaml").write_text(text)

@@ -59,8 +59,8 @@ class LoadProgress:
 
 class WorkerControlClient:
     """Args:
-    epoch: of the controller that commands: workers refuse those of a lower one than they have heard. None for a caller
-        that is no controller.
+    epoch: of the controller that commands: workers refuse those of a lower one than they have heard, in a command or as
+        they were met. None for a caller that is no controller.
     """
 
     def __init__(self, peers: Peers, *, epoch: int | None) -> None:
@@ -71,7 +71,7 @@ class WorkerControlClient:
     async def describe(self, endpoint: str) -> WorkerReport:
         async with calling(self._peers, endpoint, worker_pb2_grpc.WorkerServiceStub) as stub:
             response = await stub.GetWorker(
-                worker_pb2.GetWorkerRequest(), timeout=_CALL_TIMEOUT_S, metadata=self._peers.metadata
+                worker_pb2.GetWorkerRequest(), timeout=_CALL_TIMEOUT_S, metadata=self._command_metadata
             )
         return WorkerReport(
             hardware=from_pb(response.hardware, Hardware),

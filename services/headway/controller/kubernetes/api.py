@@ -2,7 +2,7 @@
 
 import json
 import ssl
-from collections.abc import AsyncIterator, Iterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -60,9 +60,10 @@ class KubernetesApi:
     Args:
         url: of the API server.
         directory: of a service account: `token`, which may be replaced at any time, `ca.crt` and `namespace`.
+        may_act: whether anything may be changed now; while it may not, changes raise UnavailableError.
     """
 
-    def __init__(self, url: str, *, directory: Path) -> None:
+    def __init__(self, url: str, *, directory: Path, may_act: Callable[[], Awaitable[bool]]) -> None:
         try:
             self.namespace = (directory / "namespace").read_text().strip()
             context = ssl.create_default_context(cafile=str(directory / "ca.crt"))
@@ -73,6 +74,7 @@ class KubernetesApi:
                 field="service_account_dir",
             ) from None
         self._token = directory / "token"
+        self._may_act = may_act
         self._client = httpx.AsyncClient(base_url=url, verify=context, timeout=_CALL_TIMEOUT_S)
 
     async def close(self) -> None:
@@ -115,14 +117,14 @@ class KubernetesApi:
     async def delete(self, kind: ResourceKind, name: str, *, uid: str) -> None:
         """Has this very object deleted; NotFoundError where it is gone. One of its name that was made since stays."""
         body = {"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": {"uid": uid}}
-        await self._call("DELETE", f"{kind.path(self.namespace)}/{name}", body=body)
+        await self._change("DELETE", f"{kind.path(self.namespace)}/{name}", body=body)
 
     async def create_event(self, event: Mapping[str, Any]) -> None:
-        await self._call("POST", _EVENTS.path(self.namespace), body=event)
+        await self._change("POST", _EVENTS.path(self.namespace), body=event)
 
     async def _apply(self, kind: ResourceKind, name: str, fields: Mapping[str, Any], *, path: str) -> None:
         metadata = {**fields.get("metadata", {}), "name": name}
-        await self._call(
+        await self._change(
             "PATCH",
             path,
             body={**fields, "apiVersion": kind.api_version, "kind": kind.kind, "metadata": metadata},
@@ -132,6 +134,19 @@ class KubernetesApi:
 
     def _headers(self) -> dict[str, str]:
         return {"authorization": f"Bearer {self._token.read_text().strip()}"}
+
+    async def _change(
+        self,
+        method: str,
+        path: str,
+        *,
+        body: Mapping[str, Any],
+        kind: str = "application/json",
+        parameters: Mapping[str, str] | None = None,
+    ) -> None:
+        if not await self._may_act():
+            raise UnavailableError("Another controller may be at work by now.", hint="That one does it.")
+        await self._call(method, path, body=body, kind=kind, parameters=parameters)
 
     async def _call(
         self,

@@ -136,6 +136,7 @@ def _arguments(pool: PoolResource) -> list[str]:
         "--drain-s": _drain_s(pool),
         "--emulate": pool.spec.get("emulate"),
         "--engine": pool.spec.get("engine"),
+        "--num-devices": pool.gpus_per_worker if pool.gpus_per_worker > 1 else None,
         "--engine-url": pool.spec.get("engineUrl"),
         "--engine-model": pool.spec.get("engineModel"),
         "--engine-events": pool.spec.get("engineEvents"),

@@ -39,7 +39,8 @@ class ModelDeployments:
         volume: that models are on.
         is_emulated: whether models need no weights.
         refusals: why sleeping models could not be woken when they were asked for, by name.
-        patience_s: how long workers that are missing are waited for before others have to do.
+        patience_s: how long workers that are missing are waited for before others have to do, once there are some.
+        clock: monotonic seconds.
     """
 
     def __init__(
@@ -52,6 +53,7 @@ class ModelDeployments:
         is_emulated: bool,
         refusals: Callable[[], Mapping[str, HeadwayError]] = dict,
         patience_s: float = _PATIENCE_S,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.watch = ResourceWatch(api, MODEL_DEPLOYMENT)
         self._api = api
@@ -61,7 +63,8 @@ class ModelDeployments:
         self._is_emulated = is_emulated
         self._refusals = refusals
         self._patience_s = patience_s
-        self._complete_s = time.monotonic()  # when all workers were there last
+        self._clock = clock
+        self._waiting_since_s = clock()  # when all workers were there last, or none was
         self._planned_for: object = None
         self._faults: dict[str, HeadwayError] = {}  # by resource
         self._proposals = Proposals(service)
@@ -101,10 +104,11 @@ class ModelDeployments:
 
     def _has_workers(self) -> bool:
         """Whether to plan for those that are there: all are, or the others have been waited for."""
-        num_present, now_s = len(self._service.present_workers()), time.monotonic()
-        if num_present >= self._num_workers():
-            self._complete_s = now_s
-        return num_present >= self._num_workers() or (num_present > 0 and now_s - self._complete_s > self._patience_s)
+        num_present, now_s = len(self._service.present_workers()), self._clock()
+        is_complete = num_present >= self._num_workers()
+        if is_complete or num_present == 0:
+            self._waiting_since_s = now_s
+        return is_complete or now_s - self._waiting_since_s > self._patience_s
 
     async def _plan(self, resources: Sequence[ModelResource]) -> None:
         """Plans anew where resources have changed, or there are workers that the plan does not know. Those that are

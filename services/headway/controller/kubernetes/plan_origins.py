@@ -19,6 +19,7 @@ class PlanOrigins:
     def __init__(self, service: Planned) -> None:
         self._service = service
         self._known: dict[str, tuple[str, frozenset[LoadOrder]]] = {}  # by model
+        self._read: dict[str, ModelOrders] = {}  # by plan, for the models that are told of next
 
     async def of(self, model: str, orders: frozenset[LoadOrder], *, plan: ServingPlan, told: str) -> str:
         """The id of the plan since which these are the orders for a model.
@@ -37,17 +38,19 @@ class PlanOrigins:
         return known[0]
 
     def forget_others(self, models: Collection[str]) -> None:
-        """Keeps what is known of these models."""
+        """Keeps what is known of these models, and no plans."""
+        self._read = {}
         self._known = {model: known for model, known in self._known.items() if model in models}
 
     async def _find(self, plan_id: str, model: str) -> tuple[str, frozenset[LoadOrder]] | None:
         if not plan_id:
             return None
-        try:
-            plan = await self._service.plan(plan_id)
-        except NotFoundError:
-            return None
-        return plan_id, model_orders(plan).get(model, frozenset())
+        if plan_id not in self._read:
+            try:
+                self._read[plan_id] = model_orders(await self._service.plan(plan_id))
+            except NotFoundError:
+                return None
+        return plan_id, self._read[plan_id].get(model, frozenset())
 
 
 def model_orders(plan: ServingPlan | None) -> ModelOrders:

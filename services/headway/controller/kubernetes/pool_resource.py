@@ -42,8 +42,12 @@ class PoolResource:
         return int(self.spec.get("gpusPerCell", 0))
 
     @property
+    def gpus_per_worker(self) -> int:
+        return int(self.spec.get("gpusPerWorker", 1))
+
+    @property
     def workers_per_cell(self) -> int:
-        return self.num_gpus or int(self.spec.get("workersPerCell", 1))
+        return self.num_gpus // self.gpus_per_worker or int(self.spec.get("workersPerCell", 1))
 
     @property
     def is_emulated(self) -> bool:

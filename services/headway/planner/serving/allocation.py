@@ -9,6 +9,7 @@ moving single groups afterwards closes most of the gap.
 from bisect import bisect_left
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
+from math import ceil
 
 from headway.planner.serving.exchange import LEAST_GAIN, exchanged
 from headway.planner.serving.layouts import CERTAIN_GAIN
@@ -33,14 +34,16 @@ def allocate(rates: Rates, *, keep: Mapping[int, int], bounds: Sequence[ReplicaB
     bounds = bounds or [ReplicaBounds()] * len(rates)
     kept = {group: model for group, model in keep.items() if rates[model][group] > 0}
     grown = _give_to_short(rates, _give_spares(rates, _shortened(kept, bounds), bounds), bounds, Counter(kept.values()))
-    is_kept = _is_allowed(grown, bounds)
-    if is_kept and kept.keys() == keep.keys() and set(kept.values()) == set(range(len(rates))):
+    is_kept = bool(kept) and _is_allowed(grown, bounds)
+    is_whole = kept.keys() == keep.keys() and set(kept.values()) == set(range(len(rates)))
+    least_rate = CERTAIN_GAIN * min(_totals(rates, grown))
+    if is_kept and (is_whole or not _may_have(rates, bounds, least_rate)):
         return grown
     assignment = _assign_each(rates, bounds)
     if assignment is None:
         return None
     anew = exchanged(rates, _give_spares(rates, assignment, bounds), bounds)
-    if kept and is_kept and min(_totals(rates, anew)) < CERTAIN_GAIN * min(_totals(rates, grown)):
+    if is_kept and min(_totals(rates, anew)) < least_rate:
         return grown
     return _settled(rates, anew, kept)
 
@@ -117,6 +120,14 @@ def _settled(rates: Rates, model_of: Mapping[int, int], kept: Mapping[int, int])
                 moving.append(group)
         settled.update(zip(moving, left.elements(), strict=False))
     return settled
+
+
+def _may_have(rates: Rates, bounds: Sequence[ReplicaBounds], least_rate: float) -> bool:
+    """False where no allocation gives each model that rate: groups are too few, even were all of them its fastest."""
+    fastest = [max(row) for row in rates]
+    needed = [max(of_model.least, ceil(least_rate / rate)) for of_model, rate in zip(bounds, fastest, strict=True)]
+    is_in_bounds = not any(of_model.is_above(num) for of_model, num in zip(bounds, needed, strict=True))
+    return is_in_bounds and sum(needed) <= len(rates[0])
 
 
 def _is_allowed(model_of: Mapping[int, int], bounds: Sequence[ReplicaBounds]) -> bool:

@@ -13,9 +13,8 @@ from headway.core.cluster import PlanWorker
 from headway.core.errors import FailedPreconditionError
 from headway.core.parallel_config import ParallelConfig
 from headway.core.plan.serving import Alternative, EngineLimits, ModelDeployment, ServingPlan, Verdict
-from headway.planner.serving.grouping import Group, form_groups, in_order
-
-_Bin = tuple[str, str]  # the pool, and which hardware: workers that may be a group
+from headway.planner.serving.claims import Bin, bin_of, choose_workers, claims_of, in_bin, joined
+from headway.planner.serving.grouping import in_order
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -123,17 +122,13 @@ def allot(
     if len(empty) == 1:
         return [_with(each, [worker for worker in workers if each.may_use(worker.pool)], current) for each in empty]
     workers = in_order(workers)
-    bins = Counter(map(_bin_of, workers))
+    bins = Counter(map(bin_of, workers))
     least = {each.terms: max(each.least, (needs or {}).get(each.terms, 0)) for each in empty}
     seats = _seats(empty, bins, least)
     if seats is None:
         raise _too_few(empty, workers, least)
     _give_spares(empty, bins, seats)
     return _take(empty, workers, seats, current)
-
-
-def _bin_of(worker: PlanWorker) -> _Bin:
-    return worker.pool, worker.hardware.content_hash
 
 
 def _check_pools(allotment: Allotment, workers: Sequence[PlanWorker]) -> None:
@@ -147,14 +142,14 @@ def _check_pools(allotment: Allotment, workers: Sequence[PlanWorker]) -> None:
         )
 
 
-_Seats = dict[Terms, Counter[_Bin]]
+_Seats = dict[Terms, Counter[Bin]]
 
 
-def _seats(allotments: Sequence[Allotment], bins: Mapping[_Bin, int], least: Mapping[Terms, int]) -> _Seats | None:
+def _seats(allotments: Sequence[Allotment], bins: Mapping[Bin, int], least: Mapping[Terms, int]) -> _Seats | None:
     """Finds bins for the least of each, group by group; None where there are none."""
     contested = _contested(allotments, bins)
 
-    def choices(allotment: Allotment) -> list[_Bin]:
+    def choices(allotment: Allotment) -> list[Bin]:
         """Those first that fewest others may use, and of these the largest."""
         usable = [each for each in bins if allotment.may_use(each[0])]
         return sorted(usable, key=lambda each: (contested[each], -bins[each], each))
@@ -189,12 +184,12 @@ def _seats(allotments: Sequence[Allotment], bins: Mapping[_Bin, int], least: Map
     return seats if seat(0) else None
 
 
-def _contested(allotments: Sequence[Allotment], bins: Mapping[_Bin, int]) -> dict[_Bin, int]:
+def _contested(allotments: Sequence[Allotment], bins: Mapping[Bin, int]) -> dict[Bin, int]:
     """How many allotments may use each bin."""
     return {each: sum(other.may_use(each[0]) for other in allotments) for each in bins}
 
 
-def _give_spares(allotments: Sequence[Allotment], bins: Mapping[_Bin, int], seats: _Seats) -> None:
+def _give_spares(allotments: Sequence[Allotment], bins: Mapping[Bin, int], seats: _Seats) -> None:
     """Gives what is left of each bin, a group at a time, to those that have the fewest workers for each model. Bins
     that the fewest may use come first: what others may use as well then evens out what came of that.
     """
@@ -219,59 +214,27 @@ def _give_spares(allotments: Sequence[Allotment], bins: Mapping[_Bin, int], seat
 def _take(
     allotments: Sequence[Allotment], workers: Sequence[PlanWorker], seats: _Seats, current: ServingPlan | None
 ) -> list[Allotment]:
-    """Takes workers for the seats: those that serve the models already, then neighbours; large groups choose first."""
+    """Takes workers for the seats: those that serve the models already, then those that others give up, then what they
+    miss least; large groups choose first."""
     free = {worker.worker_id: worker for worker in workers}
     taken: dict[Terms, list[PlanWorker]] = {}
     held = {each.terms: _held(each, current) for each in allotments}
+    claims = {
+        each.terms: claims_of(held[each.terms], free, seats=seats[each.terms], group_size=each.group_size)
+        for each in allotments
+    }
     for allotment in sorted(allotments, key=lambda each: -each.group_size):
-        others = {
-            ids: place for terms, groups in held.items() if terms != allotment.terms for ids, place in groups.items()
-        }
+        others = joined(of_terms for terms, of_terms in claims.items() if terms != allotment.terms)
         for each, size in seats[allotment.terms].items():
-            there = {name: worker for name, worker in free.items() if _bin_of(worker) == each}
+            there = in_bin(free, each)
             own = [ids for ids in held[allotment.terms] if there.keys() >= set(ids)]
-            for worker_id in _chosen(there, size, group_size=allotment.group_size, own=own, others=others):
+            for worker_id in choose_workers(there, size, group_size=allotment.group_size, own=own, claims=others):
                 taken.setdefault(allotment.terms, []).append(free.pop(worker_id))
     position = {worker.worker_id: index for index, worker in enumerate(workers)}
     return [
         _with(each, sorted(taken.get(each.terms, ()), key=lambda worker: position[worker.worker_id]), current)
         for each in allotments
     ]
-
-
-def _chosen(
-    workers: Mapping[str, PlanWorker],
-    size: int,
-    *,
-    group_size: int,
-    own: Sequence[tuple[str, ...]],
-    others: Mapping[tuple[str, ...], int],
-) -> list[str]:
-    """Chooses `size` workers: whole groups that serve the models already, then groups of neighbours, those first that
-    are on one machine, and that others miss least.
-
-    Args:
-        workers: to choose from, by id.
-        own: groups that serve the models, those first that are needed most.
-        others: groups that serve other models, each with its place among its model's groups, from 1.
-    """
-    chosen: dict[str, None] = {}
-    for ids in own:
-        if group_size in (1, len(ids)) and len(chosen) + len(ids) <= size:
-            chosen.update(dict.fromkeys(ids))
-    place_of = {name: place for ids, place in others.items() for name in ids}
-    own_ids = {name for ids in own for name in ids}
-
-    def disturbance(group: Group) -> tuple[int, int, int, int]:
-        names, num_machines = [worker.worker_id for worker in group], len({worker.machine for worker in group})
-        places = [place_of[name] for name in names if name in place_of]
-        return sum(name not in own_ids for name in names), num_machines, len(places), -min(places, default=0)
-
-    left = [worker for name, worker in workers.items() if name not in chosen]
-    for group in sorted(form_groups(left, size=group_size), key=disturbance):
-        if len(chosen) + group_size <= size:
-            chosen.update(dict.fromkeys(worker.worker_id for worker in group))
-    return list(chosen)
 
 
 def _held(allotment: Allotment, current: ServingPlan | None) -> dict[tuple[str, ...], int]:

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 
 from headway.core.catalogue import Catalogue
 from headway.core.cluster import PlanWorker
@@ -95,19 +96,19 @@ def _choose(
     link_profiles: Sequence[LinkProfile],
     catalogue: Catalogue | None,
 ) -> ServingPlan:
+    plan_of = partial(
+        make_plan,
+        models,
+        workers,
+        stage_profiles=stage_profiles,
+        plan_id=plan_id,
+        created_at_s=created_at_s,
+        link_profiles=link_profiles,
+        catalogue=catalogue,
+    )
+
     def plan_with(layout: EngineLimits, known: Mapping[str, Profile]) -> ServingPlan:
-        return make_plan(
-            models,
-            workers,
-            limits=layout,
-            profiles=known,
-            stage_profiles=stage_profiles,
-            plan_id=plan_id,
-            created_at_s=created_at_s,
-            current=current,
-            link_profiles=link_profiles,
-            catalogue=catalogue,
-        )
+        return plan_of(limits=layout, profiles=known, current=current)
 
     if not is_open(limits) or len(workers) < 2:
         return plan_with(limits, profiles)
@@ -127,7 +128,12 @@ def _choose(
             unfit.append(layout)
     if not candidates and refusal is not None:
         raise refusal
-    chosen, verdict = choose_layout(candidates, in_use=_in_use(current))
+    in_use = _in_use(current)
+    chosen, verdict = choose_layout(candidates, in_use=in_use)
+    if chosen.parallel != in_use:
+        anew = partial(_weighed_anew, plan_with=partial(plan_of, profiles={}, current=None), limits=limits)
+        candidates = [anew(each) if each.parallel == in_use else each for each in candidates]
+        chosen, verdict = choose_layout(candidates, in_use=in_use)
     others = sorted((each for each in candidates if each is not chosen), key=worth, reverse=True)
     alternatives = (
         _alternative(chosen, verdict),
@@ -136,6 +142,21 @@ def _choose(
     )
     plan = plan_with(limits_with(limits, chosen.parallel), profiles)
     return replace(plan, alternatives=alternatives if len(alternatives) > 1 else ())
+
+
+def _weighed_anew(
+    candidate: CandidateLayout, *, plan_with: Callable[..., ServingPlan], limits: EngineLimits
+) -> CandidateLayout:
+    """A layout by what it gives where no group keeps its model, if that is more: with other layouts none does.
+
+    Args:
+        plan_with: makes a plan of `limits`.
+    """
+    try:
+        anew = weigh(plan_with(limits=limits_with(limits, candidate.parallel)))
+    except FailedPreconditionError:
+        return candidate
+    return max(candidate, anew, key=lambda each: (each.rate_at_slo, each.rate))
 
 
 def is_open(limits: EngineLimits) -> bool:

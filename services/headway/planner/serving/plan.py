@@ -23,7 +23,7 @@ from headway.planner.serving.replica import size_replica
 from headway.planner.serving.replica_bounds import ReplicaBounds
 from headway.planner.serving.roles import with_roles
 from headway.planner.serving.sharing import CoLocation, share_groups
-from headway.planner.serving.sizings import size_each
+from headway.planner.serving.sizings import GroupKinds, Sizing, Sizings
 
 _LARGEST_GROUP = 8
 """That a refusal proposes: as many as GPUs in one machine usually are."""
@@ -71,7 +71,8 @@ def make_plan(
         link_profiles=link_profiles,
         catalogue=catalogue,
     )
-    sizings = [size_each(model, groups, size=size) for model in models]
+    kinds = GroupKinds.of(groups)
+    sizings = [Sizings.make(model, kinds, size=size) for model in models]
     _check_fits(models, sizings, limits=limits)
     bounds = [ReplicaBounds(least=model.min_replicas or 1, most=model.max_replicas) for model in models]
     co_location = _co_location(models, groups, current)
@@ -80,11 +81,11 @@ def make_plan(
     if len(groups) < len(models) or _stays(co_location, current, bounds):
         shared = share_groups(models, groups, size=size, keep=co_location)
         return _plan(models, workers, shared, plan_id=plan_id, created_at_s=created_at_s)
-    rates = [[_rate(sizing) for sizing in row] for row in sizings]
+    rates = [[_rate(row.like(index)) for index in range(len(groups))] for row in sizings]
     model_of = allocate(rates, keep=_kept(models, groups, current), bounds=bounds)
     if model_of is None:
         raise no_common_allocation([models[index] for index in unseated(rates, bounds)], models, groups)
-    sized = (sizings[model_of[index]][index] for index in sorted(model_of))
+    sized = (sizings[model_of[index]].of(index) for index in sorted(model_of))
     assignments = with_roles([sizing for sizing in sized if isinstance(sizing, Assignment)], limits)
     return _plan(models, workers, assignments, plan_id=plan_id, created_at_s=created_at_s)
 
@@ -137,12 +138,11 @@ def _group(
     return groups
 
 
-def _check_fits(
-    models: Sequence[ModelDeployment], sizings: Sequence[Sequence[Assignment | Shortfall]], *, limits: EngineLimits
-) -> None:
+def _check_fits(models: Sequence[ModelDeployment], sizings: Sequence[Sizings], *, limits: EngineLimits) -> None:
     for model, row in zip(models, sizings, strict=True):
-        shortfalls = [sizing for sizing in row if isinstance(sizing, Shortfall)]
-        if len(shortfalls) == len(row):
+        if all(isinstance(sizing, Shortfall) for sizing in row.of_kinds):
+            each = (row.of(index) for index in range(len(row.groups.groups)))
+            shortfalls = [sizing for sizing in each if isinstance(sizing, Shortfall)]
             nearest = min(shortfalls, key=lambda shortfall: shortfall.missing_bytes)
             is_fixed = model.profile or nearest.worker.hardware.num_devices > 1
             fitting = None if is_fixed else _fitting(model, nearest.worker, limits)
@@ -170,7 +170,7 @@ def _fitting(model: ModelDeployment, worker: PlanWorker, limits: EngineLimits) -
     return None
 
 
-def _rate(sizing: Assignment | Shortfall) -> float:
+def _rate(sizing: Sizing) -> float:
     """The rate that a model is judged by; one that does not generate counts by its input tokens."""
     if not isinstance(sizing, Assignment):
         return 0.0

