@@ -137,6 +137,7 @@ class Run:
             while self._running:
                 await self._trial.begin()
                 lease, submission = await self._settle(previous=lease)
+                settled_s = self._clock()
                 shortcut: Callable[[Delivery], bool] | None = None  # what a new submission begins with is for us to see
                 try:
                     while self._running:
@@ -149,6 +150,8 @@ class Run:
                             yield deltas
                             shortcut = self._shortcut
                 except _WorkerLostError as lost:
+                    if lost.was_running:
+                        self._retry.exclude(self._clock() - settled_s)
                     self._note_loss(lease, lost)
                 except _WorkerLeftError as left:
                     self._note_move(lease, left.worker_id)
