@@ -113,6 +113,7 @@ class Inferrer:
                     raise
                 if isinstance(error, WorkerDiedError):
                     trial.note_death()
+                    retry.renew()
                 outcome = LeaseOutcome.MOVED
                 fault = error
             else:
