@@ -135,6 +135,7 @@ class Storm:
             looks.append((looked_s, under_way.look()))
             return not looks[-1][1]
 
+        wait_for(lambda: under_way.look() != [])  # the books are those of what clients ask
         with self.crowd.resting():
             began_s = time.monotonic()
             wait_for(is_idle, timeout_s=_IDLE_TIMEOUT_S, every_s=0.05)
