@@ -21,8 +21,8 @@ HEAD = b"POST /v1/completions HTTP/1.1\r\nhost: h\r\n"
 
 
 class Application:
-    """Reads the body, then sends 64 MiB where the path says so, in pieces or whole, or waits until the client leaves.
-    `has_ended` is set behind that."""
+    """Reads the body, but for /early, then sends 64 MiB where the path says so, in pieces or whole, or waits until the
+    client leaves. `has_ended` is set behind that."""
 
     def __init__(self) -> None:
         self.has_ended = asyncio.Event()
@@ -35,7 +35,7 @@ class Application:
 
     async def _answer(self, path: str, receive: Receive, send: Send) -> None:
         while (message := await receive())["type"] != "http.disconnect":
-            if not message["more_body"] and path != "/wait":
+            if path == "/early" or (not message["more_body"] and path != "/wait"):
                 break
         else:
             return
@@ -198,6 +198,22 @@ async def test_what_is_no_request_keeps_no_connection_between_requests() -> None
         writer.write(b"\r\n")
         assert b"HTTP/1.1 408" in await asyncio.wait_for(reader.read(), 20)
         writer.close()
+
+
+async def test_a_body_that_goes_on_for_ever_after_its_answer_ends_its_connection() -> None:
+    async with serving(HttpLimits(max_late_body_bytes=100_000)) as (_, port):
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(b"POST /early HTTP/1.1\r\ntransfer-encoding: chunked\r\n\r\n1\r\na\r\n")
+        assert b"HTTP/1.1 200" in await reader.readuntil(b"done")
+        with pytest.raises(ConnectionError):
+            await asyncio.wait_for(send_for_ever(writer), 20)
+        writer.close()
+
+
+async def send_for_ever(writer: asyncio.StreamWriter) -> None:
+    while True:
+        writer.write(b"2710\r\n" + bytes(10_000) + b"\r\n")
+        await writer.drain()
 
 
 async def test_a_refusal_is_not_the_answer_to_the_request_before() -> None:

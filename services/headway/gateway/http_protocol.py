@@ -27,6 +27,7 @@ class HttpLimits:
         body_timeout_s: for the whole body, and a second more for each `min_body_bytes_per_s` that have come.
         write_timeout_s: after which a client is given up that reads nothing of what waits for it.
         max_connections: of all clients together; one more is closed at once.
+        max_late_body_bytes: of a body that has been answered already, and is read so that the client sees that.
         max_waiting_requests: that came on a connection while one of it is being answered; one more ends it.
     """
 
@@ -38,6 +39,7 @@ class HttpLimits:
     min_body_bytes_per_s: int = 64 * 1024
     write_timeout_s: float = 30.0
     max_connections: int = 16_384
+    max_late_body_bytes: int = 64 * 1024 * 1024
     max_waiting_requests: int = 16
 
 
@@ -63,6 +65,7 @@ class GuardedHttpProtocol(HttpToolsProtocol):
     _running: RequestResponseCycle | None = None  # the request that is answered, or was last; `cycle` came last
     _num_body_bytes = 0
     _num_head_bytes = 0
+    _num_late_bytes = 0
     _refusal: tuple[int, str] | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
@@ -100,7 +103,7 @@ class GuardedHttpProtocol(HttpToolsProtocol):
             self._refusal = 429, f"More than {self.limits.max_waiting_requests} requests wait on one connection."
             raise ValueError(self._refusal[1])
         self.scope["extensions"] = {WRITE_CHUNK: {"write": self._write_chunk}}
-        self._is_body, self._num_head_bytes, self._num_body_bytes = False, 0, 0
+        self._is_body, self._num_head_bytes, self._num_body_bytes, self._num_late_bytes = False, 0, 0, 0
         self._due_s = self.loop.time() + self.limits.header_timeout_s
         self._head_bytes_told = 0
 
@@ -131,6 +134,10 @@ class GuardedHttpProtocol(HttpToolsProtocol):
     def on_body(self, body: bytes) -> None:
         self._num_body_bytes += len(body)
         super().on_body(body)
+        if self.cycle.response_complete:
+            self._num_late_bytes += len(body)
+            if self._num_late_bytes > self.limits.max_late_body_bytes:
+                self.transport.abort()
 
     def on_message_complete(self) -> None:
         self._due_s = math.inf
