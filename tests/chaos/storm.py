@@ -257,13 +257,17 @@ class Storm:
         return {each["key_id"] for each in json.loads(listed.stdout) if state in ("", each["state"])}
 
     def _is_well(self) -> bool:
+        """All processes are there, and the router sends requests to every group."""
         try:
-            controller = self._stack.status()["controller"]
+            status = self._stack.status()
         except (HeadwayError, AssertionError):
             return False
-        processes = controller["processes"]
-        return bool(controller["ready"]) and all(
-            each["state"] == "ready" and is_alive(each["pid"]) for each in processes
+        controller, groups = status["controller"], (status.get("fleet") or {}).get("groups")
+        return (
+            bool(controller["ready"])
+            and all(each["state"] == "ready" and is_alive(each["pid"]) for each in controller["processes"])
+            and bool(groups)
+            and all(each["state"] == "ready" for each in groups)
         )
 
 
