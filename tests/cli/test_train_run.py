@@ -149,6 +149,8 @@ def test_a_search_for_slices_of_tokens_ends_in_a_run(headway: Run, directory: Pa
         ("validation: {data: {synthetic: true}, batches: 0}", "validation.batches is 0"),
         ("metrics_port: 70000", "metrics_port is 70000"),
         ("data: {}", "one of tensors, tokens and synthetic"),
+        ("data: {tensors: gone.safetensors}", "gone.safetensors"),
+        ("validation: {data: {tokens: gone.safetensors}}", "gone.safetensors"),
         ("steps: 0", "steps is 0"),
     ],
 )
@@ -173,6 +175,7 @@ def test_a_factory_with_examples_of_another_number_is_told(directory: Path) -> N
 def test_files_of_data_are_found_from_anywhere(directory: Path) -> None:
     lines = [line for line in JOB.splitlines() if not line.startswith("data:")]
     (directory / "job.yaml").write_text("\n".join([*lines, "data: {tokens: text.safetensors}"]))
+    (directory / "text.safetensors").touch()
     job = read_training_job(directory / "job.yaml")
     assert job.data.tokens == str(directory / "text.safetensors")
     assert job.validation is not None

@@ -162,7 +162,7 @@ def test_attainment_is_as_foretold_on_a_poisson_trace(stack: RunningStack) -> No
     measured = after["num_met"] / num_ended
     print(f"alone {first_s:.3f} and {alone_s:.3f} s; foretold {foretold:.1%}, measured {measured:.1%}: {after}")
     assert after["num_rejected"] <= _NUM_ARRIVALS // 2, "of whom nearly all are refused, both say nothing"
-    assert measured == pytest.approx(foretold, abs=0.05)
+    assert round(100 * abs(measured - foretold), 6) <= 5, "points"
 
 
 def attainment(stack: RunningStack) -> dict[str, int]:

@@ -110,6 +110,17 @@ class RunningStack:
                 total += sum(float(value) for value in re.findall(rf"^{name}(?:{{.*}})? (.*)$", text, re.MULTILINE))
         return total
 
+    def settled_blocks(self) -> float:
+        """The blocks in the prefix index, once it has heard of those of all that was asked before."""
+        seen = [-1.0]
+
+        def is_settled() -> bool:
+            seen.append(self.metric("headway:prefix_index_blocks"))
+            return seen[-1] == seen[-2]
+
+        wait_for(is_settled, every_s=2.0)
+        return seen[-1]
+
     def kill(self, name: str) -> int:
         """`kill -9`; returns the pid that is gone."""
         pid = self.pid(name)

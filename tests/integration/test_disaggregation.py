@@ -121,6 +121,7 @@ def test_answers_are_those_of_one_worker(ready: RunningStack, expected: tuple[An
 
 def test_a_prompt_that_the_decode_worker_holds_is_not_brought_again(ready: RunningStack) -> None:
     ask(ready, "greedy")
+    ready.settled_blocks()
     before = ready.metric("headway:kv_transfer_blocks_total", of=DECODE)
     ask(ready, "greedy")
     assert ready.metric("headway:kv_transfer_blocks_total", of=DECODE) - before <= 4

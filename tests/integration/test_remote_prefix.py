@@ -62,18 +62,6 @@ def reference(checkpoint: Path, prompts: list[list[int]]) -> list[str]:
     return [tokenizer.decode(row[len(prompts[0]) :].tolist(), skip_special_tokens=True) for row in tokens]
 
 
-def settled_blocks(pair: RunningStack) -> float:
-    """The blocks in the index, once it has heard of those of all that was asked before."""
-    seen = [-1.0]
-
-    def is_settled() -> bool:
-        seen.append(pair.metric("headway:prefix_index_blocks"))
-        return seen[-1] == seen[-2]
-
-    wait_for(is_settled, every_s=2.0)
-    return seen[-1]
-
-
 def test_a_burst_with_one_prefix_fetches_it_once_if_that_pays(pair: RunningStack, checkpoint: Path, size: str) -> None:
     names = ("prefix_fetched_tokens_total", "kv_transfer_blocks_total", "prompt_tokens_total")
     before = [pair.metric(f"headway:{name}") for name in names]
@@ -99,7 +87,7 @@ def test_a_salted_prefix_is_fetched_by_its_own_name(pair: RunningStack, checkpoi
     def fetched() -> float:
         return pair.metric("headway:prefix_fetched_tokens_total")
 
-    num_before, num_blocks = fetched(), settled_blocks(pair)
+    num_before, num_blocks = fetched(), pair.settled_blocks()
     with httpx.Client(base_url=pair.url, timeout=120) as client, ThreadPoolExecutor(len(PROMPTS)) as pool:
         ask(client, [*PREFIX, 3], cache_salt="mine")
         wait_for(lambda: pair.metric("headway:prefix_index_blocks") >= num_blocks + len(PREFIX) // 16)

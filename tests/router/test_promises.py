@@ -85,6 +85,19 @@ def test_estimates_are_taken_with_the_error_that_they_state_until_steps_are_seen
     assert ttft_s(origin="measured") == pytest.approx(1.0)
 
 
+def test_a_worker_of_which_nothing_was_seen_is_taken_to_be_as_slow_as_the_one_that_was_seen() -> None:
+    """Else it would be asked for what the other holds already, as the catalogue makes it out to be quicker."""
+    stage = Stage(2)
+    stage.dispatcher.fleet.apply(make_plan("worker-0", "worker-1", latency=ESTIMATED))
+    first = stage.lease()
+    took_s = 9 * LATENCY.step_s(prefill_tokens=400, num_decodes=0, context_tokens=0)
+    stage.now_s += 1.0
+    stage.report(first.worker_id, work=replace(PREFILLED, duration_s=took_s))
+    stage.dispatcher.release(Release(lease_id=first.lease_id, outcome=LeaseOutcome.COMPLETE, ttft_s=took_s))
+    again = stage.lease(cached_blocks={first.worker_id: 20})
+    assert (again.worker_id, again.num_cached_tokens) == (first.worker_id, 320)
+
+
 def test_nobody_is_promised_an_objective_on_an_estimate_while_the_first_shows_how_fast_it_is() -> None:
     stage, slo = Stage(1), Slo(ttft_s=20.0)
     stage.dispatcher.fleet.apply(make_plan("worker-0", latency=ESTIMATED))

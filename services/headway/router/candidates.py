@@ -51,9 +51,10 @@ class Candidates:
     def find(self, queued: QueuedRequest) -> Sequence[CandidateGroup]:
         """Returns the groups that could serve a request, now or when they have room."""
         request = queued.request
+        replicas = list(self._fleet.serving(request.model))
         serving = [
-            self._candidate(replica, report, queued)
-            for replica, report in self._fleet.serving(request.model)
+            self._candidate(replica, report, queued, latency=self._latency(replica, [other for other, _ in replicas]))
+            for replica, report in replicas
             if replica.group.worker_id not in request.excluded_worker_ids
             or max(replica.group.connected_at_s, replica.loaded_at_s) > queued.failed_at_s
         ]
@@ -77,7 +78,19 @@ class Candidates:
         """Returns the commitments of a group to those who have a lease on it, the newest first."""
         return [lease.commitment for lease in self._lease_table.latest(place) if lease.commitment is not None]
 
-    def _candidate(self, replica: Replica, report: LoadReport, queued: QueuedRequest) -> CandidateGroup:
+    def _latency(self, replica: Replica, others: Sequence[Replica]) -> LatencyModel:
+        """Returns the seconds of its steps. Of one whose estimate nothing proves, those of the replica with the same
+        estimate that has done most: else the catalogue's hopes would win over what steps really take.
+        """
+        now_s = self._clock()
+        if not replica.is_proven(now_s=now_s):
+            proven = [other for other in others if other.is_as_planned_for(replica) and other.is_proven(now_s=now_s)]
+            replica = max(proven, key=lambda other: other.observed_s, default=replica)
+        return replica.cautious(now_s=now_s) or NOMINAL
+
+    def _candidate(
+        self, replica: Replica, report: LoadReport, queued: QueuedRequest, *, latency: LatencyModel
+    ) -> CandidateGroup:
         request, group, now_s = queued.request, replica.group, self._clock()
         job = self._job(replica, report, queued, now_s=now_s)
         forecast = group.predictor.predict(job, now_s=now_s) if job is not None else None
@@ -99,7 +112,7 @@ class Candidates:
             worker_id=group.worker_id,
             group_id=group.group_id,
             endpoint=group.endpoint,
-            latency=replica.cautious(now_s=now_s) or NOMINAL,
+            latency=latency,
             others_s=others_s,
             job=job,
             answer_s=forecast.answer_s - now_s + others_s if forecast is not None else 0.0,

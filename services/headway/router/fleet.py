@@ -84,6 +84,10 @@ class Replica:
         """Whether what is predicted of it rests on more than an estimate."""
         return self.drift is None or not self.is_estimated or self.drift.is_proven(now_s=now_s)
 
+    def is_as_planned_for(self, other: "Replica") -> bool:
+        """Whether the plan foretells the same steps of both."""
+        return self.drift is not None and other.drift is not None and self.drift.planned == other.drift.planned
+
     def update(self, report: LoadReport, *, now_s: float) -> None:
         """Takes in the leader's report on this model."""
         self.report = report

@@ -9,7 +9,7 @@ from headway.checkpoint.model_directory import read_spec
 from headway.checkpoint.names import check_trainable
 from headway.cli.placement.files import read_bytes
 from headway.core.codec import from_document
-from headway.core.errors import HeadwayError, InvalidArgumentError
+from headway.core.errors import HeadwayError, InvalidArgumentError, NotFoundError
 from headway.core.execution.orders import METHODS
 from headway.core.training_job import DataSettings, TrainingJob
 
@@ -17,8 +17,8 @@ from headway.core.training_job import DataSettings, TrainingJob
 def read_training_job(path: Path) -> TrainingJob:
     """Reads a job, the paths of its data and of a model's directory made absolute, as ranks may run elsewhere.
 
-    InvalidArgumentError names the file and the field that is at fault, and FailedPreconditionError says why a model is
-    not trained from its directory.
+    InvalidArgumentError names the file and the field that is at fault, NotFoundError a file of data that is missing,
+    and FailedPreconditionError says why a model is not trained from its directory.
     """
     try:
         document = yaml.safe_load(read_bytes(path))
@@ -45,10 +45,15 @@ def _with_absolute_paths(job: TrainingJob) -> TrainingJob:
     """With the files of its data as they are found from anywhere."""
     validation = job.validation
     if validation is not None:
-        validation = replace(validation, data=_found_anywhere(validation.data))
-    return replace(job, data=_found_anywhere(job.data), validation=validation)
+        validation = replace(validation, data=_found_anywhere(validation.data, path="validation.data"))
+    return replace(job, data=_found_anywhere(job.data, path="data"), validation=validation)
 
 
-def _found_anywhere(data: DataSettings) -> DataSettings:
-    tensors, tokens = (str(Path(path).resolve()) if path else "" for path in (data.tensors, data.tokens))
+def _found_anywhere(data: DataSettings, *, path: str) -> DataSettings:
+    tensors, tokens = (str(Path(file).resolve()) if file else "" for file in (data.tensors, data.tokens))
+    for name, file in (("tensors", tensors), ("tokens", tokens)):
+        if file and not Path(file).is_file():
+            raise NotFoundError(
+                f"There is no file {file}.", hint=f"{path}.{name} names a safetensors file.", field=path
+            )
     return replace(data, tensors=tensors, tokens=tokens)

@@ -93,9 +93,10 @@ def find_run(run_id: str | None, state_dir: Path | None) -> RunState:
     """The run whose id begins so, or the newest; NotFoundError where there is none, or more than one."""
     runs = [run for run in list_runs(state_dir) if run_id is None or run.run_id.startswith(run_id)]
     if not runs or (run_id is not None and len(runs) > 1):
-        which = "no training run" if run_id is None else f"{len(runs) or 'no'} training runs called {run_id}"
+        called = f" called {run_id}" if run_id else ""
         raise NotFoundError(
-            f"There is {which}." if not runs else f"There are {which}.", hint="See `headway train list`."
+            f"There are {len(runs)} training runs{called}." if runs else f"There is no training run{called}.",
+            hint="See `headway train list`.",
         )
     return runs[0]
 

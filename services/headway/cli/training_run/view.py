@@ -102,11 +102,11 @@ def step_line(report: StepReport, *, batch: int, num_steps: int) -> str:
 
 
 def runs_table(runs: Sequence[RunState]) -> Table:
-    table = Table(Column("run", no_wrap=True), "model", "state", "step", "loss", "restarts", box=box.SIMPLE)
+    table = Table(Column("run", no_wrap=True), "model", "state", "step", "loss", box=box.SIMPLE)
     for run in runs:
         loss = f"{run.steps[-1].loss:.4g}" if run.steps else "-"
-        step = f"{run.last_step} of {run.job.steps}"
-        table.add_row(run.run_id, run.job.model, run.state, step, loss, str(run.num_restarts))
+        again = f", begun {1 + run.num_restarts} times" if run.num_restarts else ""
+        table.add_row(run.run_id, run.job.model, run.state + again, f"{run.last_step}/{run.job.steps}", loss)
     return table
 
 
