@@ -14,6 +14,7 @@ from tests.chaos.storm import Storm, draw, storming
 USUAL_STANDSTILL = "for 12.5 s"  # almost long enough for being taken for dead
 USUAL_PARTITION = "for 20 s"  # long enough
 BY_CLOCK = ("stop ", "cut off ")  # that last as long as they say
+IDLE_TARGET_S = 5.0
 
 
 def chosen(storm: Storm, *, only: str, has_partitions: bool) -> list[str]:
@@ -33,8 +34,10 @@ def happen(storm: Storm, name: str) -> None:
     fault = storm.faults[-1]
     told = f"{name}: well again after {fault.ended_s - fault.began_s:.1f} s"
     if name.startswith(BY_CLOCK):
-        first_s, last_s = storm.idle_after_s()
-        told += f", and nothing under way {first_s:.1f} to {last_s:.1f} s after the last request"
+        idle = storm.until_idle()
+        told += f", and nothing under way {idle.after_s:.1f} s after the last request"
+        if idle.after_s > IDLE_TARGET_S:
+            told += f", later than after {IDLE_TARGET_S:g} s; the last were {', '.join(idle.last)}"
     print(told, flush=True)
 
 

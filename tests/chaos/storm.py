@@ -9,6 +9,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
@@ -22,6 +23,7 @@ from tests.chaos.applies import Applies
 from tests.chaos.client import Crowd
 from tests.chaos.history import Fault, Outcome, lost_applies, violations
 from tests.chaos.network import cut_off
+from tests.chaos.under_way import UnderWay
 from tests.integration.emulation import write_model
 from tests.integration.stack import RunningStack, wait_for
 from tests.liveness import is_alive
@@ -39,6 +41,18 @@ PARTITIONS_S = (5.0, 20.0)
 _IDLE_TIMEOUT_S = 30.0
 _NUM_PLANS = 50  # that are looked for: a stack tells of its last hundred, its own among them
 _APPENDED = ("appendonly.aof", "appendonlydir")  # up to Redis 6, and since
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Idle:
+    """How long it took until nothing was under way, from the last answer on.
+
+    Attributes:
+        last: the books that had something in them last.
+    """
+
+    after_s: float
+    last: list[str]
 
 
 class Storm:
@@ -112,20 +126,20 @@ class Storm:
             harms = next((harms for kind, harms in _HARMS.items() if f" {kind}" in name), frozenset())
             self.faults.append(Fault(name=name, began_s=began_s, ended_s=time.monotonic(), harms=harms))
 
-    def idle_after_s(self) -> tuple[float, float]:
-        """Seconds from when nobody asks anything any more until nothing is under way: when the look began and ended
-        that found nothing. On a busy machine a look takes seconds itself."""
-        look_s = 0.0
+    def until_idle(self) -> Idle:
+        """Has nobody ask anything any more, and waits until nothing is under way."""
+        under_way, looks = UnderWay(self._stack), list[tuple[float, list[str]]]()
 
         def is_idle() -> bool:
-            nonlocal look_s
-            look_s = time.monotonic()
-            return self._num_under_way() == 0
+            looked_s = time.monotonic()
+            looks.append((looked_s, under_way.look()))
+            return not looks[-1][1]
 
+        wait_for(lambda: under_way.look() != [])  # the books are those of what clients ask
         with self.crowd.resting():
             began_s = time.monotonic()
-            wait_for(is_idle, timeout_s=_IDLE_TIMEOUT_S, every_s=0.1)
-            return look_s - began_s, time.monotonic() - began_s
+            wait_for(is_idle, timeout_s=_IDLE_TIMEOUT_S, every_s=0.05)
+        return Idle(after_s=looks[-1][0] - began_s, last=looks[-2][1] if len(looks) > 1 else [])
 
     def violations(self) -> list[str]:
         """What must not have been; ends the clients."""
@@ -175,13 +189,6 @@ class Storm:
     def _cut_off(self, name: str, seconds: float) -> None:
         with cut_off(int(self._stack.endpoint(name).rpartition(":")[2])):
             time.sleep(seconds)
-
-    def _num_under_way(self) -> float:
-        """Leases, sequences, and requests at the gateways."""
-        fleet = self._stack.status()["fleet"]
-        num_sequences = sum(group["num_running"] + group["num_waiting"] for group in fleet["groups"])
-        num_requests = self._stack.metric("headway:gateway_in_flight_requests")
-        return float(fleet["num_in_flight"]) + num_sequences + num_requests
 
     def _pid(self, name: str) -> int:
         stack = self._stack.stack
@@ -250,13 +257,17 @@ class Storm:
         return {each["key_id"] for each in json.loads(listed.stdout) if state in ("", each["state"])}
 
     def _is_well(self) -> bool:
+        """All processes are there, and the router sends requests to every group."""
         try:
-            controller = self._stack.status()["controller"]
+            status = self._stack.status()
         except (HeadwayError, AssertionError):
             return False
-        processes = controller["processes"]
-        return bool(controller["ready"]) and all(
-            each["state"] == "ready" and is_alive(each["pid"]) for each in processes
+        controller, groups = status["controller"], (status.get("fleet") or {}).get("groups")
+        return (
+            bool(controller["ready"])
+            and all(each["state"] == "ready" and is_alive(each["pid"]) for each in controller["processes"])
+            and bool(groups)
+            and all(each["state"] == "ready" for each in groups)
         )
 
 

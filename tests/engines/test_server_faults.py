@@ -19,6 +19,7 @@ from headway.core.engine_server import API_KEY
 from headway.core.errors import HeadwayError
 from headway.rpc.status import error_from_rpc
 from headway.worker.hardware import server_hardware
+from headway.worker.step_watch import StepWatch
 from headway.worker.vllm_server.server import check_serves, describe_server
 from tests.engines.token_server import TokenServer, token_server
 from tests.engines.worker import Answer, EngineWorker, load, sequence, take
@@ -135,3 +136,47 @@ async def test_a_stream_that_breaks_is_refused_where_the_server_lives(inner: Eng
         assert "crashed" not in bench.states
         (after,) = await worker.generate(sequence(max_tokens=3, **GREEDY))
         assert len(after.tokens) == 3
+
+
+async def test_a_server_that_hangs_in_a_step_ends_its_worker(
+    inner: EngineWorker, tiny: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with token_server(TokenServer(inner, "inner")) as server, standing_in(server) as bench:
+        await load(bench.stub, tiny, engine="vllm-server", step_timeout_s=0.5)
+        stuck = asyncio.Event()
+        watching = asyncio.create_task(StepWatch(bench.service.replicas, on_stuck=stuck.set, look_every_s=0.02).watch())
+        worker = EngineWorker(EngineKind.VLLM_SERVER, bench.stub)
+        (answer,) = await worker.generate(sequence(max_tokens=3, **GREEDY))
+        assert len(answer.tokens) == 3
+        assert not stuck.is_set()
+        server.is_stuck = True
+        async with worker.stream(sequence(**GREEDY)), asyncio.timeout(60):
+            await stuck.wait()
+        await watching
+    assert "a step of tiny has taken over 0.5 s" in caplog.text
+
+
+async def test_a_request_that_waits_for_others_at_the_server_is_in_no_step_that_never_ends(
+    inner: EngineWorker, tiny: Path
+) -> None:
+    async with token_server(TokenServer(inner, "inner", is_stuck=True)) as server, standing_in(server) as bench:
+        await load(bench.stub, tiny, engine="vllm-server")
+        (replica,) = bench.service.replicas
+        assert replica.stepping is not None
+        step = lambda: replica.stepping.running_step  # noqa: E731
+        assert step() == 0
+        async with EngineWorker(EngineKind.VLLM_SERVER, bench.stub).stream(sequence(**GREEDY)):
+            await until(lambda: step() != 0)
+            for _ in range(2):
+                before = step()
+                other = sequence(max_tokens=3, **GREEDY)
+                other.model = "inner"
+                await inner.generate(other)
+                await until(lambda before=before: step() != before)
+        await until(lambda: step() == 0)
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    async with asyncio.timeout(60):
+        while not condition():  # noqa: ASYNC110 - of another task
+            await asyncio.sleep(0.005)

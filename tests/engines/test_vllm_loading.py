@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import grpc
+import psutil
 import pytest
 import pytest_asyncio
 import torch
@@ -157,3 +158,20 @@ async def test_an_engine_that_dies_at_load_says_why_and_the_worker_loads_the_nex
     assert "incomplete" in error.message.lower()
     assert "Engine core initialization failed" not in error.message
     assert len(await tokens_of(stub, tiny)) == 16
+
+
+async def test_a_step_that_never_ends_ends_the_worker(tiny: Path, tmp_path: Path) -> None:
+    async with vllm_worker(tmp_path) as stub:
+        await load(stub, tiny, engine="vllm", engine_args="--enforce-eager", step_timeout_s=5.0)
+        worker = EngineWorker(EngineKind.VLLM, stub)
+        (answer,) = await worker.generate(sequence(max_tokens=3, **GREEDY))
+        assert len(answer.tokens) == 3
+        children = psutil.Process().children(recursive=True)
+        (engine,) = [process for process in children if process.name().startswith("VLLM::EngineCor")]
+        engine.suspend()
+        with pytest.raises(grpc.aio.AioRpcError) as lost:
+            await worker.generate(sequence(**GREEDY))
+        assert lost.value.code() is grpc.StatusCode.UNAVAILABLE
+        engine.resume()
+        await asyncio.to_thread(engine.wait, 60)
+    assert "a step of tiny has taken over 5 s" in (tmp_path / "worker.log").read_text()

@@ -43,6 +43,7 @@ class TokenServer:
     Attributes:
         names: of the model in /v1/models, and where it was loaded from.
         bodies: of the requests that came.
+        is_stuck: it takes requests, and computes nothing for them.
     """
 
     worker: EngineWorker
@@ -53,6 +54,7 @@ class TokenServer:
     api_key: str = ""
     url: str = ""
     bodies: list[dict[str, Any]] = field(default_factory=list)
+    is_stuck: bool = False
     _server: uvicorn.Server | None = None
 
     def die(self) -> None:
@@ -107,6 +109,8 @@ class TokenServer:
             f'vllm:num_preemptions_total{{engine="0",model_name="tiny"}} {load.num_preemptions}.0\n'
             "# TYPE vllm:prefix_cache_queries counter\n"
             f'vllm:prefix_cache_queries_total{{engine="0",model_name="tiny"}} {load.num_prefix_query_tokens}.0\n'
+            "# TYPE vllm:generation_tokens counter\n"
+            f'vllm:generation_tokens_total{{engine="0",model_name="tiny"}} {load.work.num_decodes}.0\n'
         )
 
     async def _generate(self, request: Request) -> Response:
@@ -130,6 +134,8 @@ class TokenServer:
 
     async def _events(self, submitted: worker_pb2.SubmitSequence) -> AsyncIterator[str]:
         num_cached = 0
+        if self.is_stuck:
+            await asyncio.Event().wait()
         async with self.worker.stream(submitted) as call:
             await call.done_writing()
             async for message in call:

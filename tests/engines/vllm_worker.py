@@ -36,6 +36,7 @@ async def vllm_worker(directory: Path) -> AsyncIterator["worker_pb2_grpc.WorkerS
                 await channel.channel_ready()
             yield stub_at(channel)
     finally:
-        process.send_signal(signal.SIGTERM)
+        if process.returncode is None:
+            process.send_signal(signal.SIGTERM)
         async with asyncio.timeout(60):
             await process.wait()

@@ -16,11 +16,13 @@ from headway.gateway.slots import BodyMemory
 from tests.gateway.test_guard import KEY
 from tests.gateway.world import MODEL, Gateway, World
 
+GET = b"GET / HTTP/1.1\r\n\r\n"
 HEAD = b"POST /v1/completions HTTP/1.1\r\nhost: h\r\n"
 
 
 class Application:
-    """Reads the body, then sends 64 MiB where the path says so, in pieces or whole. `has_ended` is set behind that."""
+    """Reads the body, but for /early, then sends 64 MiB where the path says so, in pieces or whole, or waits until the
+    client leaves. `has_ended` is set behind that."""
 
     def __init__(self) -> None:
         self.has_ended = asyncio.Event()
@@ -33,7 +35,7 @@ class Application:
 
     async def _answer(self, path: str, receive: Receive, send: Send) -> None:
         while (message := await receive())["type"] != "http.disconnect":
-            if not message["more_body"]:
+            if path == "/early" or (not message["more_body"] and path != "/wait"):
                 break
         else:
             return
@@ -92,7 +94,10 @@ def test_headers_have_limits_before_any_key_is_asked_for(guarded: Gateway, sent:
     host, port = guarded.url.removeprefix("http://").split(":")
     with socket.create_connection((host, int(port)), timeout=20) as connection:
         connection.sendall(sent)
-        received = b"".join(iter(lambda: connection.recv(65536), b""))
+        received = b""
+        with suppress(ConnectionResetError):  # not all that was sent is read
+            while piece := connection.recv(65536):
+                received += piece
     assert received.split(b" ")[1] == status
     assert b'"error":{"message":' in received
 
@@ -161,6 +166,60 @@ async def test_what_does_not_come_in_time_is_not_waited_for(sent: bytes, what: b
         assert b"The %b of the request did not arrive in time" % what in received
         if what == b"body":
             await asyncio.wait_for(application.has_ended.wait(), 20)
+
+
+async def test_requests_that_wait_behind_another_are_few_and_their_connection_ends_with_one_more() -> None:
+    """Each takes thousands of bytes for the eighteen that it is sent in."""
+    async with serving(HttpLimits(max_waiting_requests=3)) as (application, port):
+        few = await answer(port, GET * 3 + b"GET / HTTP/1.1\r\nconnection: close\r\n\r\n")
+        assert few.count(b"HTTP/1.1 200") == 4
+        with suppress(ConnectionResetError):  # there is more than it reads
+            assert await answer(port, b"GET /wait HTTP/1.1\r\n\r\n" + GET * 10_000) == b""
+        await asyncio.wait_for(application.has_ended.wait(), 20)
+
+
+async def test_a_client_that_leaves_is_noticed_where_it_has_sent_more() -> None:
+    async with serving(HttpLimits()) as (application, port):
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(b"GET /wait HTTP/1.1\r\n\r\n" + GET)
+        await writer.drain()
+        await asyncio.sleep(0.2)  # both are read
+        assert not application.has_ended.is_set()
+        writer.close()
+        await asyncio.wait_for(application.has_ended.wait(), 20)
+        assert await reader.read() == b""
+
+
+async def test_what_is_no_request_keeps_no_connection_between_requests() -> None:
+    async with serving(HttpLimits(header_timeout_s=0.5)) as (_, port):
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(GET)
+        assert b"HTTP/1.1 200" in await reader.readuntil(b"done")
+        writer.write(b"\r\n")
+        assert b"HTTP/1.1 408" in await asyncio.wait_for(reader.read(), 20)
+        writer.close()
+
+
+async def test_a_body_that_goes_on_for_ever_after_its_answer_ends_its_connection() -> None:
+    async with serving(HttpLimits(max_late_body_bytes=100_000)) as (_, port):
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(b"POST /early HTTP/1.1\r\ntransfer-encoding: chunked\r\n\r\n1\r\na\r\n")
+        assert b"HTTP/1.1 200" in await reader.readuntil(b"done")
+        with pytest.raises(ConnectionError):
+            await asyncio.wait_for(send_for_ever(writer), 20)
+        writer.close()
+
+
+async def send_for_ever(writer: asyncio.StreamWriter) -> None:
+    while True:
+        writer.write(b"2710\r\n" + bytes(10_000) + b"\r\n")
+        await writer.drain()
+
+
+async def test_a_refusal_is_not_the_answer_to_the_request_before() -> None:
+    async with serving(HttpLimits()) as (_, port):
+        received = await answer(port, b"GET /wait HTTP/1.1\r\n\r\n" + b"GET /" + b"a" * 9000 + b" HTTP/1.1\r\n\r\n")
+        assert received == b""
 
 
 async def test_a_client_that_does_not_read_is_given_up() -> None:

@@ -8,9 +8,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from headway.core.errors import InternalError, ResourceExhaustedError, UnavailableError
+from headway.core.errors import InternalError, NotFoundError, ResourceExhaustedError, UnavailableError
 from headway.core.infer import InferRequest, InferSequence
 from headway.core.slo import Slo
+from headway.gateway.errors import WorkerUnreachableError
 from headway.gateway.infer.job import InferJob
 from headway.gateway.infer.run import Inferrer
 from headway.gateway.infer.shorten import shorten
@@ -120,6 +121,21 @@ async def test_retries_with_lost_workers_end() -> None:
     faults = [UnavailableError(f"gone {i}") for i in range(100)]
     inferrer = inferrer_of(Router(), Workers(*faults), resume_timeout_s=0.2)
     with pytest.raises(UnavailableError):
+        await inferrer.infer(job())
+
+
+async def test_the_time_in_the_line_of_a_worker_is_no_time_without_one() -> None:
+    """It waits there for longer than for another worker, and then the worker is given another model."""
+    given_another = NotFoundError("serves another model")
+    workers = Workers(given_another, given_another, given_another, delay_s=0.3)
+    assert (await inferrer_of(Router(), workers, resume_timeout_s=0.2).infer(job())).num_tokens == 3
+    assert workers.endpoints == ["host:0", "host:1", "host:2", "host:3"]
+
+
+async def test_the_time_for_which_no_connection_is_made_is_time_without_a_worker() -> None:
+    unreachable = [WorkerUnreachableError("no connection") for _ in range(3)]
+    inferrer = inferrer_of(Router(), Workers(*unreachable, delay_s=0.3), resume_timeout_s=0.2)
+    with pytest.raises(WorkerUnreachableError):
         await inferrer.infer(job())
 
 

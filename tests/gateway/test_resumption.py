@@ -102,6 +102,25 @@ def test_the_time_at_a_worker_that_stood_still_is_no_time_without_one(client: op
     assert list(world.router.routed[-1].excluded_worker_ids) == ["worker-9", "worker-8"]
 
 
+def test_the_time_at_a_worker_that_then_serves_another_model_is_no_time_without_one(
+    client: openai.OpenAI, world: World
+) -> None:
+    expected = client.completions.create(model=MODEL, prompt=PROMPT, max_tokens=80, temperature=0).choices[0].text
+    world.reset()
+    world.worker.step_s = 2 * RESUME_TIMEOUT_S
+    world.worker.fail_submit = NotFoundError("It serves another model.")
+    with worker_process() as (first, endpoint), worker_process() as (_, last):
+        world.router.workers = {"worker-9": endpoint, "worker-8": world.worker_endpoint, "worker-7": last}
+        text = ""
+        stream = client.completions.create(model=MODEL, prompt=PROMPT, max_tokens=80, temperature=0, stream=True)
+        for number, chunk in enumerate(stream):
+            text += chunk.choices[0].text
+            if number == 10:
+                kill(first)
+    assert text == expected
+    assert list(world.router.routed[-1].excluded_worker_ids) == ["worker-9", "worker-8"]
+
+
 def test_a_stream_that_finds_no_other_worker_ends_with_an_error(client: openai.OpenAI, world: World) -> None:
     with worker_process() as (process, endpoint):
         world.router.workers = {"worker-9": endpoint}

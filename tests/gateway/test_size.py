@@ -11,6 +11,7 @@ import orjson
 import pytest
 
 from headway.core.slo import Slo
+from headway.gateway.errors import ContextLengthError
 from headway.gateway.model import ServedModel
 from headway.gateway.prompt_tokenizer import PromptTokenizer
 from headway.gateway.text.template import ChatTemplate
@@ -109,7 +110,7 @@ async def test_long_prompts_are_made_beside_the_event_loop_and_short_ones_in_it(
         return datetime(1999, 1, 2)  # noqa: DTZ001
 
     template = ChatTemplate("{{ strftime_now('%Y') }}{% for m in messages %}{{ m.content }}{% endfor %}", now=now)
-    model = make_model(tmp_path, template)
+    model = make_model(tmp_path, template, max_model_len=4096)
     encoder = PromptTokenizer(Threads())
     short = await encoder.chat(model, [{"role": "user", "content": "quick"}])
     assert short.text == "1999quick"
@@ -121,6 +122,18 @@ async def test_long_prompts_are_made_beside_the_event_loop_and_short_ones_in_it(
     assert (one.field, two.field) == ("prompt[0]", "prompt[1]")
     assert one.token_ids == tuple(byte_level().encode("quick " * 1000).ids)
     assert two.token_ids == (5, 6)
+
+
+async def test_a_text_that_is_far_too_long_is_refused_by_its_beginning(tmp_path: Path) -> None:
+    """It would take seconds to tokenise. Where its tokens are only to be counted, it may be longer."""
+    encoder, model = PromptTokenizer(Threads()), make_model(tmp_path, ChatTemplate("{{ messages[0].content }}"))
+    endless = "quick " * 1_000_000
+    with pytest.raises(ContextLengthError, match="prompt has more than twice as many"):
+        await encoder.prompts(model, ["a", endless], field="prompt")
+    with pytest.raises(ContextLengthError, match="messages has more than twice as many"):
+        await encoder.chat(model, [{"role": "user", "content": endless}])
+    (prompt,) = await encoder.prompts(model, ["quick " * 1000], field="text", is_to_fit=False)
+    assert len(prompt.token_ids) > 2 * model.max_model_len
 
 
 def make_model(directory: Path, template: ChatTemplate | None = None, *, max_model_len: int = 64) -> ServedModel:

@@ -13,6 +13,7 @@
 #include <unistd.h>
 
 enum kind { WRITE, SYNC };
+enum { LOOK_EVERY_MS = 100 };
 
 static int is_there(int fd) {
   char self[64], path[PATH_MAX];
@@ -24,22 +25,29 @@ static int is_there(int fd) {
   return strncmp(path, root, strlen(root)) == 0;
 }
 
-static void wait_for_disk(int fd, enum kind kind) {
-  int before = errno, length;
+// What the control file says now; 0 where there is none.
+static long longer_by_ms(enum kind kind) {
   long ms[2] = {0, 0};
   char text[64];
-  if (is_there(fd)) {
-    const char *control = getenv("SLOW_BY");
-    int by = control ? open(control, O_RDONLY | O_CLOEXEC) : -1;
-    if (by >= 0) {
-      length = read(by, text, sizeof text - 1);
-      close(by);
-      text[length > 0 ? length : 0] = 0;
-      sscanf(text, "%ld %ld", &ms[WRITE], &ms[SYNC]);
-    }
+  const char *control = getenv("SLOW_BY");
+  int by = control ? open(control, O_RDONLY | O_CLOEXEC) : -1;
+  if (by < 0) return 0;
+  int length = read(by, text, sizeof text - 1);
+  close(by);
+  text[length > 0 ? length : 0] = 0;
+  sscanf(text, "%ld %ld", &ms[WRITE], &ms[SYNC]);
+  return ms[kind];
+}
+
+// Looks again and again how long that is to be, so that who waits for long can be let go.
+static void wait_for_disk(int fd, enum kind kind) {
+  int before = errno;
+  for (long waited_ms = 0, left_ms; is_there(fd) && (left_ms = longer_by_ms(kind) - waited_ms) > 0;) {
+    long ms = left_ms < LOOK_EVERY_MS ? left_ms : LOOK_EVERY_MS;
+    struct timespec left = {0, ms * 1000000};
+    while (nanosleep(&left, &left) && errno == EINTR) continue;
+    waited_ms += ms;
   }
-  struct timespec left = {ms[kind] / 1000, ms[kind] % 1000 * 1000000};
-  while (ms[kind] > 0 && nanosleep(&left, &left) && errno == EINTR) continue;
   errno = before;
 }
 

@@ -13,7 +13,7 @@ from headway.core.infer import InferRequest
 from headway.core.move import MoveTarget
 from headway.core.prefix_source import PrefixSource
 from headway.core.request import GenerationRequest, SequenceOutput
-from headway.gateway.errors import WorkerDiedError
+from headway.gateway.errors import WorkerDiedError, WorkerUnreachableError
 from headway.rpc.closing import unavailable_when_closed
 from headway.rpc.convert import group_to_pb, output_from_pb, to_pb
 from headway.rpc.convert.infer import infer_to_pb
@@ -104,7 +104,8 @@ class InferClient:
 
         Raises:
             WorkerDiedError: the worker was lost while it had the request.
-            HeadwayError: it refuses, fails or cannot be reached.
+            WorkerUnreachableError: it was sent nothing.
+            HeadwayError: it refuses or fails.
         """
         channel = self._peers.channel(endpoint)
         stub: worker_pb2_grpc.WorkerServiceAsyncStub = worker_pb2_grpc.WorkerServiceStub(channel)
@@ -113,10 +114,12 @@ class InferClient:
             with unavailable_when_closed(f"The worker at {endpoint}"):
                 response = await stub.InferSequences(message, metadata=self._peers.metadata)
         except grpc.aio.AioRpcError as error:
-            is_broken = error.code() is grpc.StatusCode.UNAVAILABLE and not carries_error(error)
-            if is_broken and _NOT_CONNECTED not in (error.details() or ""):
-                raise WorkerDiedError(f"The worker at {endpoint} was lost: {error.details()}") from None
-            raise error_from_rpc(error) from None
+            if error.code() is not grpc.StatusCode.UNAVAILABLE or carries_error(error):
+                raise error_from_rpc(error) from None
+            if _NOT_CONNECTED in (error.details() or ""):
+                fault = error_from_rpc(error)
+                raise WorkerUnreachableError(fault.message, hint=fault.hint) from None
+            raise WorkerDiedError(f"The worker at {endpoint} was lost: {error.details()}") from None
         return [np.frombuffer(vector, "<f4") for vector in response.vectors]
 
 

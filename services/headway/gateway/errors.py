@@ -11,5 +11,9 @@ class WorkerDiedError(UnavailableError):
     """A worker was lost while it had a request."""
 
 
+class WorkerUnreachableError(UnavailableError):
+    """No connection to a worker could be made: it was sent nothing."""
+
+
 class BodyTooLargeError(HeadwayError):
     """The HTTP body is larger than the gateway takes."""

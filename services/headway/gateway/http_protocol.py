@@ -6,7 +6,8 @@ import socket
 from dataclasses import dataclass
 from typing import Any, Final, cast
 
-from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
+from uvicorn._types import ASGI3Application
+from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
 
 from headway.gateway.openai.error import status_body
 from headway.gateway.write_coalescer import BatchedTransport, WriteCoalescer
@@ -26,6 +27,8 @@ class HttpLimits:
         body_timeout_s: for the whole body, and a second more for each `min_body_bytes_per_s` that have come.
         write_timeout_s: after which a client is given up that reads nothing of what waits for it.
         max_connections: of all clients together; one more is closed at once.
+        max_late_body_bytes: of a body that has been answered already, and is read so that the client sees that.
+        max_waiting_requests: that came on a connection while one of it is being answered; one more ends it.
     """
 
     max_url_bytes: int = 8 * 1024
@@ -36,6 +39,8 @@ class HttpLimits:
     min_body_bytes_per_s: int = 64 * 1024
     write_timeout_s: float = 30.0
     max_connections: int = 16_384
+    max_late_body_bytes: int = 64 * 1024 * 1024
+    max_waiting_requests: int = 16
 
 
 class GuardedHttpProtocol(HttpToolsProtocol):
@@ -57,8 +62,10 @@ class GuardedHttpProtocol(HttpToolsProtocol):
     _write_due_s = math.inf  # that the client reads
     _num_unread_bytes = 0
     _is_body = False
+    _running: RequestResponseCycle | None = None  # the request that is answered, or was last; `cycle` came last
     _num_body_bytes = 0
     _num_head_bytes = 0
+    _num_late_bytes = 0
     _refusal: tuple[int, str] | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
@@ -75,15 +82,28 @@ class GuardedHttpProtocol(HttpToolsProtocol):
         if self._refusal is not None:
             return
         super().data_received(data)
+        if self._due_s == math.inf and self._is_idle:  # these bytes began nothing, and nothing waits for the next ones
+            self._is_body, self._num_head_bytes = False, 0
+            self._due_s = self.loop.time() + self.limits.header_timeout_s
         if not self._is_body and self._due_s < math.inf:  # a header that does not end is told by no callback
             self._num_head_bytes += len(data)
             if self._num_head_bytes > self.limits.max_header_bytes and self._refusal is None:
                 self._refuse(431, f"The headers are larger than {self.limits.max_header_bytes} bytes.")
 
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Tells the request that is answered, too, where others wait behind it."""
+        super().connection_lost(exc)
+        if self._running is not None and not self._running.response_complete:
+            self._running.disconnected = True
+            self._running.message_event.set()
+
     def on_message_begin(self) -> None:
         super().on_message_begin()
+        if len(self.pipeline) >= self.limits.max_waiting_requests:
+            self._refusal = 429, f"More than {self.limits.max_waiting_requests} requests wait on one connection."
+            raise ValueError(self._refusal[1])
         self.scope["extensions"] = {WRITE_CHUNK: {"write": self._write_chunk}}
-        self._is_body, self._num_head_bytes, self._num_body_bytes = False, 0, 0
+        self._is_body, self._num_head_bytes, self._num_body_bytes, self._num_late_bytes = False, 0, 0, 0
         self._due_s = self.loop.time() + self.limits.header_timeout_s
         self._head_bytes_told = 0
 
@@ -114,6 +134,10 @@ class GuardedHttpProtocol(HttpToolsProtocol):
     def on_body(self, body: bytes) -> None:
         self._num_body_bytes += len(body)
         super().on_body(body)
+        if self.cycle.response_complete:
+            self._num_late_bytes += len(body)
+            if self._num_late_bytes > self.limits.max_late_body_bytes:
+                self.transport.abort()
 
     def on_message_complete(self) -> None:
         self._due_s = math.inf
@@ -151,11 +175,26 @@ class GuardedHttpProtocol(HttpToolsProtocol):
     def _refuse(self, status: int, message: str) -> None:
         self._refusal = status, message
         HTTP_REQUESTS.labels("none", "none", status).inc()
-        if self.cycle is None or self.cycle.response_complete or not self.cycle.response_started:
+        if self._may_answer:
             content = status_body(status, message)
             head = f"content-type: application/json\r\ncontent-length: {len(content)}\r\nconnection: close\r\n\r\n"
             self.transport.write(STATUS_LINE[status] + head.encode() + content)
         self.transport.close()
+
+    def _start_asgi_task(self, cycle: RequestResponseCycle, app: ASGI3Application) -> None:
+        self._running = cycle
+        super()._start_asgi_task(cycle, app)
+
+    @property
+    def _is_idle(self) -> bool:
+        return self._running is None or self._running.response_complete
+
+    @property
+    def _may_answer(self) -> bool:
+        """Whether the client takes what is written now for the answer to what it sends."""
+        if self._running is None or self._running.response_complete:
+            return True
+        return self._is_body and self._running is self.cycle and not self._running.response_started
 
     def _write_chunk(self, body: bytes) -> None:
         if body:  # an empty chunk would end the answer

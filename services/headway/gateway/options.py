@@ -1,6 +1,5 @@
 """The generation options that clients may set, over HTTP and gRPC alike, and their checks."""
 
-import math
 from dataclasses import dataclass, field
 
 from headway.core.errors import InvalidArgumentError
@@ -12,6 +11,7 @@ from headway.gateway.tenants import SALT_END
 
 DEFAULT_COMPLETION_TOKENS = 16
 MAX_LOGPROBS = 20
+_MIN_REPETITION_PENALTY = 1e-6
 MAX_STOPS = 16
 MAX_STOP_CHARS = 256
 MAX_SEQUENCES = 128
@@ -95,12 +95,8 @@ class Options:
         check_range("top_k", self.top_k, -1, None)
         check_range("presence_penalty", self.presence_penalty, -2.0, 2.0)
         check_range("frequency_penalty", self.frequency_penalty, -2.0, 2.0)
-        if not 0 < self.repetition_penalty < math.inf:
-            raise InvalidArgumentError(
-                f"repetition_penalty is {self.repetition_penalty:g}; it must be above 0, and finite.",
-                hint="1 is no penalty.",
-                field="repetition_penalty",
-            )
+        # Logits are divided by it, and stay numbers that a float32 holds.
+        check_range("repetition_penalty", self.repetition_penalty, _MIN_REPETITION_PENALTY, 1 / _MIN_REPETITION_PENALTY)
         if not self.prompt_only:
             check_range("max_tokens", self.max_tokens, 1, None)
         check_range("logprobs", self.num_logprobs, 0, MAX_LOGPROBS)

@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from headway.core.errors import InvalidArgumentError
+from headway.gateway.errors import ContextLengthError
 from headway.gateway.job import Prompt
 from headway.gateway.model import ServedModel
 from headway.gateway.text.template import Message
@@ -11,6 +12,8 @@ from headway.gateway.threads import Threads
 
 # About a millisecond's work; more of it goes to another thread.
 MAX_INLINE_CHARS = 4096
+_LIKELY_CHARS_PER_TOKEN = 16  # texts that fit have fewer
+_PIECE_CHARS = 64 * 1024
 
 
 class PromptTokenizer:
@@ -22,22 +25,35 @@ class PromptTokenizer:
     def __init__(self, threads: Threads) -> None:
         self._threads = threads
 
-    async def prompts(self, model: ServedModel, inputs: Sequence[str | Sequence[int]], *, field: str) -> list[Prompt]:
+    async def prompts(
+        self,
+        model: ServedModel,
+        inputs: Sequence[str | Sequence[int]],
+        *,
+        field: str,
+        tenant: str = "",
+        is_to_fit: bool = True,
+    ) -> list[Prompt]:
         """Texts with the special tokens that the model's tokenizer puts around one, and token ids as they are.
 
         Args:
             field: the inputs' name in the client's request.
+            is_to_fit: whether the model is to take them.
 
         Raises:
             InvalidArgumentError: one is empty, or holds an unknown token.
+            ContextLengthError: one is far longer than the model takes.
         """
 
         def encode() -> list[Prompt]:
+            for item in inputs if is_to_fit else ():
+                if isinstance(item, str):
+                    check_text_length(item, model=model, field=field)
             if len(inputs) == 1:
                 return [_encode(model, inputs[0], field=field)]
             return [_encode(model, item, field=f"{field}[{i}]") for i, item in enumerate(inputs)]
 
-        return await self._threads.run(encode, is_long=sum(map(len, inputs)) > MAX_INLINE_CHARS)
+        return await self._threads.run(encode, is_long=sum(map(len, inputs)) > MAX_INLINE_CHARS, tenant=tenant)
 
     async def chat(
         self,
@@ -47,6 +63,8 @@ class PromptTokenizer:
         tools: Sequence[Mapping[str, Any]] | None = None,
         options: Mapping[str, Any] | None = None,
         continue_final_message: bool = False,
+        tenant: str = "",
+        is_to_fit: bool = True,
     ) -> Prompt:
         """Messages by the model's template, which writes the special tokens itself; see `ChatTemplate.render`."""
         if not messages:
@@ -63,10 +81,33 @@ class PromptTokenizer:
             text = template.render(
                 messages, tools=tools, options=options, continue_final_message=continue_final_message
             )
+            if is_to_fit:
+                check_text_length(text, model=model, field="messages")
             token_ids = model.tokenizer.encode(text, add_special_tokens=False)
             return _prompt(token_ids, field="messages", text=text)
 
-        return await self._threads.run(encode, is_long=len(str(messages)) + len(str(tools)) > MAX_INLINE_CHARS)
+        is_long = len(str(messages)) + len(str(tools)) > MAX_INLINE_CHARS
+        return await self._threads.run(encode, is_long=is_long, tenant=tenant)
+
+
+def check_text_length(text: str, *, model: ServedModel, field: str) -> None:
+    """Refuses a text that is far too long before all of it is tokenised: for megabytes that takes many seconds. Pieces
+    have as many tokens as the whole, but for some where they are cut.
+
+    Raises:
+        ContextLengthError: it has more than twice the tokens that the model takes.
+    """
+    if len(text) <= _LIKELY_CHARS_PER_TOKEN * model.max_model_len:
+        return
+    num_tokens = 0
+    for start in range(0, len(text), _PIECE_CHARS):
+        num_tokens += len(model.tokenizer.encode(text[start : start + _PIECE_CHARS], add_special_tokens=False))
+        if num_tokens > 2 * model.max_model_len:
+            raise ContextLengthError(
+                f"This model's context holds {model.max_model_len} tokens; {field} has more than twice as many.",
+                hint="Shorten it.",
+                field=field,
+            )
 
 
 def _encode(model: ServedModel, item: str | Sequence[int], *, field: str) -> Prompt:

@@ -25,6 +25,11 @@ class RetryDeadline:
         self._started_s: float | None = None
         self._backoff_s = 0.0
 
+    def exclude(self, duration_s: float) -> None:
+        """Does not count the seconds that have just passed: somebody had what is retried."""
+        if self._started_s is not None:
+            self._started_s += duration_s
+
     async def wait(self, error: Exception, *, timeout_s: float) -> None:
         """Returns when it is time to try again; raises `error` when `timeout_s` have passed since the first call."""
         now_s = self._clock()

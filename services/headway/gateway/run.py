@@ -107,6 +107,7 @@ class Run:
         request = next(iter(self._running.values())).request
         self._trial = Trial(quarantine, model=job.model.name, fingerprint=partial(generation_fingerprint, request))
         self._wanted = place_request(job, prompt_index)
+        self._placed_s = 0.0  # by the clock, when the last lease came
         self._latest_start_s = math.inf  # by the clock, for its objectives; known with the first lease
         self._journal = job.journal
         self._noted: list[SequenceOutput] = []  # for the journal
@@ -236,7 +237,8 @@ class Run:
             else:
                 log.debug("placed on %s: %s", lease.worker_id, lease.reason)
                 self._release(previous, LeaseOutcome.MOVED)
-                self._latest_start_s = self._clock() + lease.slack_s
+                self._placed_s = self._clock()
+                self._latest_start_s = self._placed_s + lease.slack_s
                 return lease
 
     def _submit_ahead(self) -> _Submission | None:
@@ -334,13 +336,12 @@ class Run:
         if lost.has_died:
             self._trial.note_death()
             self._retry.renew()  # it had a worker until now, which may have stood still for long before it died
+        elif lost.was_running:
+            self._retry.exclude(self._clock() - self._placed_s)
         is_resumed = self._wanted.resumed or lost.was_running
         failed = (*self._wanted.excluded_worker_ids, lease.worker_id)
         self._wanted = replace(
-            self._wanted,
-            resumed=is_resumed,
-            excluded_worker_ids=tuple(dict.fromkeys(failed)),
-            preferred_worker_id="",
+            self._wanted, resumed=is_resumed, excluded_worker_ids=tuple(dict.fromkeys(failed)), preferred_worker_id=""
         )
         if is_resumed:
             self._timeout_s = self._resume_timeout_s

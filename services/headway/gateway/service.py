@@ -136,6 +136,7 @@ class GatewayService:
         bad_token_ids = await self.threads.run(
             lambda: constraints.bad_token_ids(model.tokenizer),
             is_long=sum(map(len, constraints.bad_words)) > MAX_INLINE_CHARS,
+            tenant=arrival.tenant,
         )
         job = make_job(
             request_id=self.new_id(),
@@ -160,7 +161,9 @@ class GatewayService:
         arrival: Arrival,
     ) -> InferAnswer:
         """Tokenises, checks and computes; see `tokenize` and `Inferrer.infer`."""
-        sequences = await tokenize(inputs, model=model, field=field, truncate_to=truncate_to, threads=self.threads)
+        sequences = await tokenize(
+            inputs, model=model, field=field, truncate_to=truncate_to, threads=self.threads, tenant=arrival.tenant
+        )
         request_id = job_id(request_id_var.get())
         return await self._inferrer.infer(make_infer_job(request_id, model=model, sequences=sequences, arrival=arrival))
 

@@ -84,6 +84,7 @@ class InferenceServicer(inference_pb2_grpc.InferenceServiceServicer):
             outputs = await self._service.threads.run(
                 lambda: [inference_pb2.InferOutput(values=row.tolist()) for row in vectors],
                 is_long=len(vectors) > MAX_INLINE_ROWS,
+                tenant=arrival.tenant,
             )
             return inference_pb2.InferResponse(
                 outputs=outputs,
@@ -104,9 +105,14 @@ class InferenceServicer(inference_pb2_grpc.InferenceServiceServicer):
             model = await self._service.served_models.get(request.model)
             if request.WhichOneof("prompt") == "chat":
                 options = {"add_generation_prompt": False}
-                prompt = await prompt_tokenizer.chat(model, _messages(request.chat), options=options)
+                messages = _messages(request.chat)
+                prompt = await prompt_tokenizer.chat(
+                    model, messages, options=options, tenant=tenant.name, is_to_fit=False
+                )
             else:
-                (prompt,) = await prompt_tokenizer.prompts(model, [request.text], field="text")
+                (prompt,) = await prompt_tokenizer.prompts(
+                    model, [request.text], field="text", tenant=tenant.name, is_to_fit=False
+                )
             return inference_pb2.TokenizeResponse(token_ids=prompt.token_ids)
 
     async def ListModels(
@@ -191,18 +197,19 @@ class InferenceServicer(inference_pb2_grpc.InferenceServiceServicer):
             defaults = replace(defaults, max_tokens=DEFAULT_COMPLETION_TOKENS)
         options = options_from_pb(request.options, defaults=defaults)
         self._service.check_options(model, options, num_prompts=1)
-        prompt = await self._prompt(request, model)
+        prompt = await self._prompt(request, model, tenant=arrival.tenant)
         return await self._service.make_job(model, [prompt], options=options, arrival=arrival)
 
-    async def _prompt(self, request: inference_pb2.GenerateRequest, model: ServedModel) -> Prompt:
+    async def _prompt(self, request: inference_pb2.GenerateRequest, model: ServedModel, *, tenant: str) -> Prompt:
         prompt_tokenizer = self._service.prompt_tokenizer
         match request.WhichOneof("prompt"):
             case "text":
-                (prompt,) = await prompt_tokenizer.prompts(model, [request.text], field="text")
+                (prompt,) = await prompt_tokenizer.prompts(model, [request.text], field="text", tenant=tenant)
             case "token_ids":
-                (prompt,) = await prompt_tokenizer.prompts(model, [request.token_ids.ids], field="token_ids")
+                token_ids = request.token_ids.ids
+                (prompt,) = await prompt_tokenizer.prompts(model, [token_ids], field="token_ids", tenant=tenant)
             case "chat":
-                prompt = await prompt_tokenizer.chat(model, _messages(request.chat))
+                prompt = await prompt_tokenizer.chat(model, _messages(request.chat), tenant=tenant)
             case _:
                 raise InvalidArgumentError(
                     "The request has no prompt.", hint="Set text, token_ids or chat.", field="prompt"

@@ -4,8 +4,11 @@ Always in Prometheus's plain text format: in others, which scrapers may ask for,
 something else, and every query would depend on who asked.
 """
 
+import socket
+import sys
 import threading
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from functools import partial
 from socketserver import ThreadingMixIn
 from typing import TYPE_CHECKING, Any
@@ -20,8 +23,38 @@ if TYPE_CHECKING:
 __all__ = ["CONTENT_TYPE", "generate_latest", "serve_metrics"]
 
 
+_MAX_CONNECTIONS = 64
+
+
 class _Server(ThreadingMixIn, WSGIServer):
+    """Each connection has a thread, so there are not many: one more ends the oldest, and whoever comes is answered."""
+
     daemon_threads = True
+    request_queue_size = 128
+
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)
+        self._connections: dict[socket.socket, None] = {}  # the oldest first
+        self._lock = threading.Lock()
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        with self._lock:
+            self._connections[request] = None
+            if len(self._connections) > _MAX_CONNECTIONS:
+                oldest = next(iter(self._connections))
+                del self._connections[oldest]
+                with suppress(OSError):  # it has just left by itself
+                    oldest.shutdown(socket.SHUT_RDWR)
+        super().process_request(request, client_address)
+
+    def shutdown_request(self, request: Any) -> None:
+        with self._lock:
+            self._connections.pop(request, None)
+        super().shutdown_request(request)
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        if not isinstance(sys.exc_info()[1], OSError):  # clients leave
+            super().handle_error(request, client_address)
 
 
 class _QuietHandler(WSGIRequestHandler):

@@ -6,6 +6,8 @@ import logging
 import sys
 import time
 
+from headway.observe.log_thread import LogThread
+
 request_id_var: contextvars.ContextVar[str] = contextvars.ContextVar("request_id", default="")
 """The request that the current task works for; empty outside of one."""
 
@@ -47,7 +49,7 @@ class _TextFormatter(logging.Formatter):
 
 def configure_logging(service: str, *, level: str = "info", json_lines: bool = True) -> None:
     """Sends all logs to standard error as JSON lines, or as text for people."""
-    handler = logging.StreamHandler(sys.stderr)
+    handler = LogThread(sys.stderr)
     handler.setFormatter(_JsonFormatter(service) if json_lines else _TextFormatter(service))
     handler.addFilter(_RequestIdFilter())
     logging.basicConfig(handlers=[handler], level=level.upper(), force=True)

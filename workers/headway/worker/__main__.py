@@ -89,6 +89,7 @@ async def main(config: WorkerConfig) -> None:
         host.spawn(watch.watch(), name="watch-steps")
         await host.serve(on_stop=service.stop)
     if service.has_crashed:
+        logging.shutdown()
         os._exit(1)  # a thread that waits for ranks that are gone would hold the interpreter's end up
 
 

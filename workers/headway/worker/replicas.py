@@ -12,6 +12,7 @@ from headway.worker.loaded import Loaded
 from headway.worker.loaded_encoder import LoadedEncoder
 from headway.worker.loaded_model import LoadedModel
 from headway.worker.loaded_rank import LoadedRank
+from headway.worker.streamed_engine import StreamedEngine
 from headway.worker.usage import ids_of
 
 
@@ -32,12 +33,14 @@ class LoadedReplica:
         return self.loaded.idle_s() if isinstance(self.loaded, LoadedRank) else self.loaded.sessions.idle_s()
 
     @property
-    def engine_thread(self) -> EngineThread[Any] | None:
-        """Of Headway's own engine; None where another one computes, or another rank leads."""
+    def stepping(self) -> EngineThread[Any] | StreamedEngine | None:
+        """Who knows in which step its engine is; None where another rank leads."""
         if isinstance(self.loaded, LoadedEncoder):
             return self.loaded.thread
         engine = self.loaded.engine if isinstance(self.loaded, LoadedModel) else None
-        return engine.thread if isinstance(engine, HeadwayEngine) else None
+        if isinstance(engine, HeadwayEngine):
+            return engine.thread
+        return engine if isinstance(engine, StreamedEngine) else None
 
     def report(self) -> LoadReport:
         return self.loaded.report(self.state)

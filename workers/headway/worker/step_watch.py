@@ -39,8 +39,8 @@ class StepWatch:
         self._on_stuck()
 
     def _is_stuck(self, replica: LoadedReplica) -> bool:
-        thread, model = replica.engine_thread, replica.model
-        if thread is None or (step := thread.running_step) == 0:
+        stepping, model = replica.stepping, replica.model
+        if stepping is None or (step := stepping.running_step) == 0:
             self._seen.pop(model, None)
             return False
         before, num_looks = self._seen.get(model, (step, 0))
@@ -50,6 +50,6 @@ class StepWatch:
         if num_looks * self._look_every_s <= timeout_s:
             return False
         log.critical(
-            "a step of %s has taken over %.3g s, and the worker ends; it was in\n%s", model, timeout_s, thread.stack()
+            "a step of %s has taken over %.3g s, and the worker ends; it was in\n%s", model, timeout_s, stepping.stack()
         )
         return True

@@ -3,7 +3,8 @@
 import asyncio
 import logging
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 
 from headway.core.engine_kind import Feature, lacks
 from headway.core.errors import AlreadyExistsError, HeadwayError, InvalidArgumentError
@@ -42,6 +43,8 @@ class StreamedEngine(ABC):
         self._outputs: dict[str, SequenceOutput] = {}  # of the next message, by request
         self._is_flushing = False
         self._has_crashed = False
+        self._num_computing = 0
+        self._num_signs = 0
 
     def start(self, listener: StepListener) -> StepStats:
         self._listener = listener
@@ -70,6 +73,16 @@ class StreamedEngine(ABC):
             self._loop.call_soon(on_ended, ended)
         if ended and not self._totals.live:
             self._loop.call_soon(lambda: self._listener.on_idle(self._stats()))
+
+    @property
+    def running_step(self) -> int:
+        """The number of the step that is being computed, as far as the engine tells of its steps; 0 while it has
+        nothing to compute."""
+        return self._num_signs + 1 if self._num_computing else 0
+
+    def stack(self) -> str:
+        """Where it is, as far as that can be told of another process."""
+        return f"{self.facts.kind}, which had given {self._num_signs} signs of life before"
 
     async def usage(self, *, worker_id: str) -> KvUsage:
         stats = self._stats()
@@ -110,6 +123,19 @@ class StreamedEngine(ABC):
     @abstractmethod
     def _stats(self) -> StepStats:
         """As they are now."""
+
+    @contextmanager
+    def _computing(self) -> Iterator[None]:
+        """The engine has a sequence to compute meanwhile."""
+        self._num_computing += 1
+        try:
+            yield
+        finally:
+            self._num_computing -= 1
+
+    def _note_sign(self) -> None:
+        """The engine has done something, whoever asked for it."""
+        self._num_signs += 1
 
     def _check(self, request: GenerationRequest) -> None:
         """Refuses what is unfit: engines die of token ids that are not in the vocabulary."""

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from headway.core.errors import ErrorCode, HeadwayError, ResourceExhaustedError
 from headway.core.infer import InferRequest
-from headway.gateway.errors import WorkerDiedError
+from headway.gateway.errors import WorkerDiedError, WorkerUnreachableError
 from headway.gateway.infer.job import InferAnswer, InferJob
 from headway.gateway.lease import Lease, LeaseOutcome, PlaceRequest, Release, Router
 from headway.gateway.measure import ModelMetrics, Stopwatch
@@ -29,7 +29,8 @@ class Workers(Protocol):
 
         Raises:
             WorkerDiedError: the worker was lost while it had the request.
-            HeadwayError: it refuses, fails or cannot be reached.
+            WorkerUnreachableError: it was sent nothing.
+            HeadwayError: it refuses or fails.
         """
 
 
@@ -89,15 +90,17 @@ class Inferrer:
         return answer
 
     async def _run(self, job: InferJob, watch: Stopwatch, trial: Trial) -> InferAnswer:
-        """Asks for places until a worker answers, or the retry deadline passes."""
+        """Asks for places until a worker answers, or the retry deadline passes, to which the time at workers does not
+        count: a job waits for its turn there, and a worker is given another model meanwhile."""
         retry = RetryDeadline(time.monotonic)
         excluded: tuple[str, ...] = ()
         while True:
             await trial.begin()
             lease = await self._router.route(_place_request(job, excluded))
             outcome = LeaseOutcome.ERROR
+            sent_s = time.monotonic()
             try:
-                request = job.request(now_s=time.monotonic(), answer_overhead_s=self._answer_overhead_s)
+                request = job.request(now_s=sent_s, answer_overhead_s=self._answer_overhead_s)
                 vectors = await self._workers.infer(lease.endpoint, request, traceparent=job.traceparent)
                 watch.note(0, now_s=time.monotonic())
                 trial.note_output()
@@ -110,6 +113,7 @@ class Inferrer:
                     raise
                 if isinstance(error, WorkerDiedError):
                     trial.note_death()
+                    retry.renew()
                 outcome = LeaseOutcome.MOVED
                 fault = error
             else:
@@ -117,6 +121,8 @@ class Inferrer:
             finally:
                 self._release(lease, job, watch, outcome)
             excluded = tuple(dict.fromkeys((*excluded, lease.worker_id)))
+            if not isinstance(fault, WorkerUnreachableError):
+                retry.exclude(time.monotonic() - sent_s)
             await retry.wait(fault, timeout_s=self._resume_timeout_s)
 
     def _release(self, lease: Lease, job: InferJob, watch: Stopwatch, outcome: LeaseOutcome) -> None:

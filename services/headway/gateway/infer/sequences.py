@@ -6,7 +6,7 @@ from headway.core.errors import InvalidArgumentError
 from headway.core.infer import InferInput, InferSequence, TextInput
 from headway.gateway.errors import ContextLengthError
 from headway.gateway.model import ServedModel
-from headway.gateway.prompt_tokenizer import MAX_INLINE_CHARS
+from headway.gateway.prompt_tokenizer import MAX_INLINE_CHARS, check_text_length
 from headway.gateway.text.tokenizer import TypedTokens
 from headway.gateway.threads import Threads
 
@@ -26,6 +26,7 @@ async def tokenize(
     field: str,
     truncate_to: int | None,
     threads: Threads,
+    tenant: str = "",
 ) -> list[InferSequence]:
     """The sequence of each input. How many there are has been checked.
 
@@ -41,6 +42,8 @@ async def tokenize(
 
     def encode() -> list[InferSequence]:
         texts = [item for item in inputs if isinstance(item, TextInput)]
+        for text in texts if max_tokens is None else ():
+            check_text_length(text.first + (text.second or ""), model=model, field=field)
         encoded = iter(model.tokenizer.encode_inputs(texts, max_tokens=max_tokens))
         sequences = []
         for i, item in enumerate(inputs):
@@ -48,7 +51,7 @@ async def tokenize(
             sequences.append(_sequence(tokens, model=model, field=field if len(inputs) == 1 else f"{field}[{i}]"))
         return sequences
 
-    return await threads.run(encode, is_long=sum(map(_size, inputs)) > MAX_INLINE_CHARS)
+    return await threads.run(encode, is_long=sum(map(_size, inputs)) > MAX_INLINE_CHARS, tenant=tenant)
 
 
 def _max_tokens(truncate_to: int | None, model: ServedModel) -> int | None:

@@ -117,7 +117,9 @@ async def send_document(
             collected += batch
     tells_more = num_logprobs > 0 or job.options.num_prompt_logprobs is not None
     is_long = tells_more or usage.num_completion_tokens > _MAX_INLINE_TOKENS
-    content = await threads.run(lambda: dumps_in_pieces(form.document(collected, usage)), is_long=is_long)
+    content = await threads.run(
+        lambda: dumps_in_pieces(form.document(collected, usage)), is_long=is_long, tenant=job.tenant
+    )
     own = [(b"content-type", b"application/json"), (b"content-length", str(len(content)).encode())]
     await send({"type": "http.response.start", "status": 200, "headers": [*own, *headers]})
     await send({"type": "http.response.body", "body": content})

@@ -92,7 +92,7 @@ async def prepare_completion(
     model = generating(await service.awake(request.model))
     options = request.options(model.sampling_defaults)
     service.check_options(model, options, num_prompts=len(request.prompt))
-    prompts = await service.prompt_tokenizer.prompts(model, request.prompt, field="prompt")
+    prompts = await service.prompt_tokenizer.prompts(model, request.prompt, field="prompt", tenant=arrival.tenant)
     job = await service.make_job(model, prompts, options=options, arrival=arrival)
     return job, CompletionFormat(job, echo=request.echo, parts=request.parts)
 
@@ -117,7 +117,9 @@ async def _converse(
     model = generating(await service.awake(request.model))
     options, toolbox = request.options(model.sampling_defaults), request.toolbox
     service.check_options(model, options, num_prompts=1)
-    messages = await service.threads.run(request.chat_messages, is_long=request.num_messages > _MAX_INLINE)
+    messages = await service.threads.run(
+        request.chat_messages, is_long=request.num_messages > _MAX_INLINE, tenant=arrival.tenant
+    )
     use = None if toolbox is None else await tool_use(toolbox, model=model, options=options)
     if use is not None:
         options = use.constrain(options)
@@ -128,6 +130,7 @@ async def _converse(
         tools=None if use is None else use.documents,
         options=request.template_variables,
         continue_final_message=request.continue_final_message,
+        tenant=arrival.tenant,
     )
     make_parser = parser_of(
         model, use, options=options, prompt=prompt.text or "", continues=request.continue_final_message

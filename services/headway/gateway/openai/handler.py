@@ -79,9 +79,9 @@ class RequestHandler(Response, Generic[R]):
     async def _answer(self, content: bytes, headers: Headers, caller: Caller, send: Send, *, arrived_s: float) -> None:
         slo = slo_from_headers(headers)
         is_long = len(content) > _MAX_INLINE_BYTES
-        request = await self.service.threads.run(lambda: self._read(content), is_long=is_long)
-        caller.check_model(request.model)
         tenant = caller.tenant
+        request = await self.service.threads.run(lambda: self._read(content), is_long=is_long, tenant=tenant.name)
+        caller.check_model(request.model)
         if request.slo_ms is not None:
             slo = replace(slo, e2e_s=request.slo_ms / 1000)
         arrival = Arrival(

@@ -40,7 +40,9 @@ class InferHandler(RequestHandler[R]):
     async def reply(self, request: R, arrival: Arrival, send: Send) -> None:
         document = await self._infer(self.service, request, arrival)
         is_long = len(document.get("data") or document.get("results") or ()) > MAX_INLINE_ROWS
-        content = await self.service.threads.run(lambda: dumps_in_pieces(document), is_long=is_long)
+        content = await self.service.threads.run(
+            lambda: dumps_in_pieces(document), is_long=is_long, tenant=arrival.tenant
+        )
         headers = [(b"content-type", b"application/json"), (b"content-length", str(len(content)).encode())]
         headers += self.ignored.headers
         await send({"type": "http.response.start", "status": 200, "headers": headers})

@@ -79,6 +79,7 @@ class VllmEngine(StreamedEngine):
             )
         )
         self._last_step_s = now_s
+        self._note_sign()
         self._flush_soon()
 
     def _begin(self) -> None:
@@ -102,11 +103,12 @@ class VllmEngine(StreamedEngine):
         try:
             lora = await self._adapters.use(request.adapter)
             is_first = True
-            async for output in self._llm.generate(
-                prompt, sampling, request.request_id, lora_request=lora, priority=self._priority(request)
-            ):
-                self._deliver(output_of(request, output, is_first=is_first))
-                is_first = False
+            with self._computing():
+                async for output in self._llm.generate(
+                    prompt, sampling, request.request_id, lora_request=lora, priority=self._priority(request)
+                ):
+                    self._deliver(output_of(request, output, is_first=is_first))
+                    is_first = False
         except VLLMClientError as error:
             raise InvalidArgumentError(f"vLLM refuses the request: {error}") from error
         except (EngineDeadError, EngineGenerateError) as error:

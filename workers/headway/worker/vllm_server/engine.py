@@ -97,11 +97,14 @@ class VllmServerEngine(StreamedEngine):
         if load.num_query_tokens < self._load.num_query_tokens:
             raise EngineLostError("the server was started anew")
         self._num_preempted += load.num_preemptions - self._load.num_preemptions if self._load.num_query_tokens else 0
+        if load != self._load:
+            self._note_sign()
         self._load = load
 
     async def _generate(self, request: GenerationRequest, *, num_left: int) -> None:
         try:
-            await self._stream(request, num_left)
+            with self._computing():
+                await self._stream(request, num_left)
         except ServerGoneError as error:
             await self._look()
             raise UnavailableError(f"vLLM's server has broken off: {error}.", hint="Try again.") from error

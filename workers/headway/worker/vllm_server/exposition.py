@@ -21,12 +21,13 @@ class ServerLoad:
 
     Attributes:
         kv_usage: share of the blocks that tables name.
-        num_preemptions, num_query_tokens: since it was started.
+        num_preemptions, num_query_tokens, num_generated_tokens: since it was started.
     """
 
     kv_usage: float = 0.0
     num_preemptions: int = 0
     num_query_tokens: int = 0
+    num_generated_tokens: int = 0
 
 
 def cache_facts(text: str) -> CacheFacts | None:
@@ -53,6 +54,7 @@ def read_load(text: str) -> ServerLoad:
         kv_usage=total("vllm:kv_cache_usage_perc") / max(1, num_engines),
         num_preemptions=int(total("vllm:num_preemptions_total")),
         num_query_tokens=int(total("vllm:prefix_cache_queries_total")),
+        num_generated_tokens=int(total("vllm:generation_tokens_total")),
     )
 
 
