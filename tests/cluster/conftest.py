@@ -16,8 +16,9 @@ from tests.checkpoints import make_checkpoint
 from tests.cluster import load
 from tests.cluster.cluster import Cluster, installed
 from tests.cluster.control_plane import ControlPlane
-from tests.cluster.installation import Installation, installed_on, make_model
+from tests.cluster.installation import Installation, installed_on
 from tests.cluster.node import Node, node
+from tests.integration.emulation import write_model
 from tests.integration.stack import RunningStack
 
 _ON_KUBERNETES = [f"test_{part}.py" for part in ("install", "pools", "resources", "scale", "training", "uninstall")]
@@ -65,7 +66,8 @@ def image(real_node: tuple[ControlPlane, Node]) -> None:
 
 @pytest.fixture(scope="session")
 def long_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return make_model(tmp_path_factory.mktemp("long") / load.MODEL)
+    """One whose answers may be long, and take as long as a V100 would take for them."""
+    return write_model(tmp_path_factory.mktemp("long") / load.MODEL)
 
 
 @pytest.fixture(scope="session")

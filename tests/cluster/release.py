@@ -133,8 +133,8 @@ class Release:
             service, address = name.rpartition("-")[0], f"{self._network}.{self._num_started}"
             if component == "redis":
                 address = self._services.setdefault(service, address)
-            spec = self._specs[component]["template"]["spec"]
-            pod = self.pods[name] = Pod(name, component, spec, address=address, surroundings=self)
+            template = self._specs[component]["template"]
+            pod = self.pods[name] = Pod(name, component, template, address=address, surroundings=self)
         return pod
 
     def _keep_running(self) -> None:

@@ -1,22 +1,30 @@
 """An emulated release: what the chart starts answers requests, and goes on where something dies or is replaced."""
 
 import re
+import time
 from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import grpc
+import psutil
 import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
+from headway.v1 import planner_pb2
 from tests.cluster.chart import VALUES, objects, render
+from tests.cluster.controller import Controller
 from tests.cluster.pod import Pod
 from tests.cluster.release import Release
 from tests.cluster.stream import Stream, answers, ask
 from tests.rpc.authority import Authority
 
 pytestmark = pytest.mark.timeout(400)
+
+_FIRST_WORKER_PORT = 9100
+_STANDS_STILL_S = 60.0
 
 
 @pytest.fixture(scope="module")
@@ -84,6 +92,42 @@ def test_a_controller_stands_by_ready_and_takes_over(release: Release, undisturb
     assert stream.text() == undisturbed
 
 
+def test_orders_of_a_controller_that_stood_still_are_refused(release: Release, undisturbed: str) -> None:
+    """It stands still amid a change, until another one has had the worker take its model up again. When it goes on,
+    Redis cannot tell it that it was succeeded; only workers know."""
+    release.wait_until_ready()
+    standby, active = sorted(release.of("controller"), key=_epoch)
+    plan = Controller(release, active).plan()
+    fewer = planner_pb2.ServingPlan()
+    fewer.CopyFrom(plan)
+    left_out = fewer.assignments.pop()
+    streams = _streams(release)
+    with _worker(release, left_out.worker_id) as worker, ExitStack() as still:
+        worker.suspend()  # so that it cannot have done what it is told
+        Controller(release, active).apply(fewer)
+        release.wait(lambda: f"{left_out.worker_id}: drain tiny" in active.logs(), "the first one is at it")
+        still.enter_context(active.standing_still())
+        stopped_at_s = time.monotonic()
+        worker.resume()
+        release.wait(lambda: _epoch(standby) > _epoch(active), "the other one takes over")
+        release.wait(Controller(release, standby).is_ready, "the other one has done it")
+        Controller(release, standby).apply(plan)
+        release.wait(Controller(release, standby).is_ready, "the other one has undone it")
+        assert {stream.text() for stream in streams} == {undisturbed}
+        time.sleep(max(0.0, _STANDS_STILL_S - (time.monotonic() - stopped_at_s)))
+        streams = _streams(release)
+        with release.of("redis")[0].standing_still():
+            still.close()
+            release.wait(lambda: "the caller has epoch" in active.logs(), "a worker refuses what it orders")
+        assert {stream.text() for stream in streams} == {undisturbed}
+        release.wait(lambda: "another controller has taken over" in active.logs(), "it finds out")
+        release.wait_until_ready()
+        assert worker.is_running()
+    assert _epoch(standby) > _epoch(active)
+    assert _homes(Controller(release, standby).plan()) == _homes(plan)
+    assert Controller(release, standby).is_ready()
+
+
 def test_an_upgrade_brings_another_model_without_a_dropped_stream(
     release: Release, models: Path, undisturbed: str
 ) -> None:
@@ -94,6 +138,22 @@ def test_an_upgrade_brings_another_model_without_a_dropped_stream(
     release.wait_until_ready()
     for model in ("tiny", "second"):
         release.wait(partial(_serves, release, model), f"{model} is served")
+
+
+@contextmanager
+def _worker(release: Release, worker_id: str) -> Iterator[psutil.Process]:
+    """The process of a worker, which goes on at the end."""
+    cell, _, index = worker_id.rpartition("-")
+    [process] = release.pods[cell].listeners(_FIRST_WORKER_PORT + int(index))
+    try:
+        yield process
+    finally:
+        process.resume()
+
+
+def _homes(plan: planner_pb2.ServingPlan) -> list[tuple[str, str]]:
+    """Which worker leads a group of which model."""
+    return sorted((each.worker_id, each.model) for each in plan.assignments)
 
 
 def _epoch(controller: Pod) -> int:
