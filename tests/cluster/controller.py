@@ -27,8 +27,13 @@ class Controller:
         self._call("ApplyPlan", controller_pb2.ApplyPlanRequest(plan=plan))
 
     def is_ready(self) -> bool:
-        """Whether all is loaded that it desires."""
-        return bool(self._call("GetStatus", controller_pb2.GetStatusRequest()).ready)
+        """Whether all is loaded that it desires. One that stands by has no such method."""
+        try:
+            return bool(self._call("GetStatus", controller_pb2.GetStatusRequest()).ready)
+        except grpc.RpcError as error:
+            if error.code() is grpc.StatusCode.UNIMPLEMENTED:
+                return False
+            raise
 
     def _call(self, method: str, request: Any) -> Any:
         with grpc.insecure_channel(self._address) as channel:
