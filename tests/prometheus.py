@@ -37,6 +37,10 @@ class Prometheus:
         found: list[Any] = self._get("targets")["data"]["activeTargets"]
         return found
 
+    def renamed_labels(self) -> list[str]:
+        """Labels of metrics that it calls otherwise, since their target has one of the same name."""
+        return [label for label in self._get("labels")["data"] if label.startswith("exported_")]
+
     def rules(self) -> list[Any]:
         return [rule for group in self._get("rules")["data"]["groups"] for rule in group["rules"]]
 

@@ -145,6 +145,13 @@ class Pod:
             with suppress(psutil.NoSuchProcess):
                 process.kill()
 
+    def metric(self, name: str) -> float:
+        """Summed over its processes and labels."""
+        ports = [port for port_name, port in self.ports.items() if port_name.startswith("metrics")]
+        texts = [httpx.get(f"http://{self.address}:{port}/metrics", timeout=10).text for port in ports]
+        told = re.findall(rf"^{name}(?:{{.*}})? (.*)$", "\n".join(texts), re.MULTILINE)
+        return sum(map(float, told))
+
     def listeners(self, port: int) -> list[psutil.Process]:
         """Those of its processes that listen at a port."""
         listening = (each for each in psutil.net_connections("tcp") if each.status == psutil.CONN_LISTEN)

@@ -78,6 +78,10 @@ class Release:
         with self._lock:
             return [pod for pod in self.pods.values() if pod.component.startswith(component)]
 
+    def busiest_cell(self) -> Pod:
+        """The one with most sequences: streams with one prompt go to where its prefix is."""
+        return max(self.of("worker"), key=lambda cell: cell.metric("headway:num_requests_running"))
+
     def endpoints(self) -> list[str]:
         """The HTTP addresses of the ready gateways."""
         return [f"http://{pod.address}:8000" for pod in self.of("gateway") if pod.is_ready()]

@@ -44,9 +44,9 @@ class Monitored:
 
 
 @pytest.fixture(scope="module")
-def monitored(models: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Monitored]:
-    """After a worker has died, a cell was deleted under its streams, and a model found no room."""
-    found = _rendered(models)
+def monitored(timed_models: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Monitored]:
+    """After a worker has died, a cell was deleted under its streams, all were killed, and a model found no room."""
+    found = _rendered(timed_models)
     with Release(tmp_path_factory.mktemp("release")) as release:
         release.apply(found)
         release.wait_until_ready()
@@ -78,18 +78,21 @@ def _rendered(models: Path) -> list[dict[str, Any]]:
 
 
 def _disturb(release: Release) -> None:
-    """Counters of what went wrong begin with the first time."""
-    first, second = release.of("worker")
-    [killed] = first.listeners(_FIRST_WORKER_PORT)
-    killed.kill()
-    release.wait(lambda: first.listeners(_FIRST_WORKER_PORT) not in ([], [killed]), "its cell has started it again")
+    """Counters of what went wrong begin with the first time, and end with their process."""
+    for cell in release.of("worker"):
+        cell.kill()
+    release.wait(lambda: answers(release.endpoints()), "what had no place has been answered")
     release.wait_until_ready()
     streams = [Stream(release.endpoints()[0]) for _ in range(4)]
-    release.delete(second)
-    texts = {stream.text() for stream in streams}
-    assert len(texts) == 1
+    left = release.busiest_cell()
+    release.delete(left)
+    assert len({stream.text() for stream in streams}) == 1
     release.wait_until_ready()
-    release.wait(lambda: answers(release.endpoints()), "requests are answered")
+    renewed = release.pods[left.name]
+    [killed] = renewed.listeners(_FIRST_WORKER_PORT)
+    killed.kill()
+    release.wait(lambda: renewed.listeners(_FIRST_WORKER_PORT) not in ([], [killed]), "its cell has started it again")
+    release.wait_until_ready()
     body = {"model": "huge", "prompt": "one two three", "max_tokens": 4}
     assert httpx.post(f"{release.endpoints()[0]}/v1/completions", json=body, timeout=60).status_code == 503
 
@@ -120,7 +123,7 @@ def test_every_process_is_scraped_under_its_name(monitored: Monitored) -> None:
     workers = [f"{pod.name}-{index}" for pod in monitored.release.of("worker") for index in range(2)]
     targets = monitored.prometheus.targets()
     assert [target["lastError"] for target in targets if target["health"] != "up"] == []
-    told = {(target["labels"]["process"], target["labels"]["kind"]) for target in targets}
+    told = {(target["labels"]["process"], target["labels"]["component"]) for target in targets}
     assert told == {*((pod.name, pod.component) for pod in pods), *((name, "worker") for name in workers)}
     assert len(targets) == len(told)
 
@@ -135,6 +138,10 @@ def test_the_labels_that_legends_name_are_there(monitored: Monitored) -> None:
             named = set(re.findall(r"{{(\w+)}}", target["legendFormat"]))
             for series in monitored.prometheus.query(expr):
                 assert named <= series["metric"].keys(), f"{uid}, {panel['title']}: {series['metric']}"
+
+
+def test_metrics_keep_the_labels_that_queries_name(monitored: Monitored) -> None:
+    assert monitored.prometheus.renamed_labels() == []
 
 
 def test_what_every_alert_compares_has_series(monitored: Monitored) -> None:

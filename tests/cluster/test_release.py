@@ -28,9 +28,9 @@ _STANDS_STILL_S = 60.0
 
 
 @pytest.fixture(scope="module")
-def release(models: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Release]:
+def release(timed_models: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Release]:
     with Release(tmp_path_factory.mktemp("release")) as running:
-        running.apply(_rendered(models))
+        running.apply(_rendered(timed_models))
         running.wait_until_ready()
         yield running
 
@@ -47,7 +47,7 @@ def undisturbed(release: Release) -> str:
 
 
 def _streams(release: Release) -> list[Stream]:
-    """Four, on two gateways and two cells."""
+    """Four, on two gateways."""
     return [Stream(release.endpoints()[index % 2]) for index in range(4)]
 
 
@@ -68,7 +68,7 @@ def test_a_gateway_that_is_deleted_ends_its_streams_first(release: Release, undi
 
 def test_a_cell_that_is_deleted_hands_its_streams_over(release: Release, undisturbed: str) -> None:
     streams = _streams(release)
-    release.delete(release.of("worker")[0])
+    release.delete(release.busiest_cell())
     assert {stream.text() for stream in streams} == {undisturbed}
     release.wait_until_ready()
 
@@ -76,7 +76,8 @@ def test_a_cell_that_is_deleted_hands_its_streams_over(release: Release, undistu
 @pytest.mark.parametrize("component", ["worker", "router", "kvcache", "planner", "profiler", "controller", "redis"])
 def test_streams_go_on_where_a_container_is_killed(release: Release, undisturbed: str, component: str) -> None:
     streams = _streams(release)
-    release.of(component)[0].kill()
+    killed = release.busiest_cell() if component == "worker" else release.of(component)[0]
+    killed.kill()
     assert {stream.text() for stream in streams} == {undisturbed}
     release.wait_until_ready()
     release.wait(lambda: answers(release.endpoints()), f"requests are answered without the first {component}")
@@ -129,11 +130,11 @@ def test_orders_of_a_controller_that_stood_still_are_refused(release: Release, u
 
 
 def test_an_upgrade_brings_another_model_without_a_dropped_stream(
-    release: Release, models: Path, undisturbed: str
+    release: Release, timed_models: Path, undisturbed: str
 ) -> None:
     stream = Stream(release.endpoints()[0])
     both = [{"name": name, "path": f"/models/{name}"} for name in ("tiny", "second")]
-    release.apply(_rendered(models, models=both, logLevel="warning"))
+    release.apply(_rendered(timed_models, models=both, logLevel="warning"))
     assert stream.text() == undisturbed
     release.wait_until_ready()
     for model in ("tiny", "second"):
@@ -165,7 +166,7 @@ def _serves(release: Release, model: str) -> bool:
     return answers(release.endpoints(), model)
 
 
-def test_a_release_with_tls_answers_and_takes_no_call_without_a_certificate(models: Path, tmp_path: Path) -> None:
+def test_a_release_with_tls_answers_and_takes_no_call_without_a_certificate(timed_models: Path, tmp_path: Path) -> None:
     files = Authority(tmp_path / "authority").issue()
     paths = {"ca.crt": files.ca, "tls.crt": files.cert, "tls.key": files.key}
     secret = {
@@ -175,7 +176,7 @@ def test_a_release_with_tls_answers_and_takes_no_call_without_a_certificate(mode
     }
     changes = {"tls": {"enabled": True, "existingSecret": "own"}, "router": {"replicas": 1}, "gateway": {"replicas": 1}}
     with Release(tmp_path / "release") as running:
-        running.apply([secret, *_rendered(models, **changes)])
+        running.apply([secret, *_rendered(timed_models, **changes)])
         running.wait_until_ready()
         running.wait(lambda: answers(running.endpoints()), "requests are answered")
         services = [pod for pod in running.of("") if pod.component not in ("redis", "gateway")]

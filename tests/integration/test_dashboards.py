@@ -72,6 +72,10 @@ def test_every_panel_shows_something(scraping: Prometheus, uid: str, panel: Pane
             assert labels <= set(found[0]["metric"]), f"{uid}, {panel.title}: labels of its legend are missing"
 
 
+def test_metrics_keep_the_labels_that_queries_name(scraping: Prometheus) -> None:
+    assert scraping.renamed_labels() == []
+
+
 def test_attainment_counts_what_was_refused(scraping: Prometheus) -> None:
     """Of the requests that were sent last every other one had an objective that nobody could keep. How many of the
     others kept theirs is the machine's business: both rates only have to have counted the refused ones."""
