@@ -48,9 +48,9 @@ def client_of(url: str) -> openai.OpenAI:
 
 class Load:
     """Twenty short requests a second, whether or not those before are answered, and ten long streams at a time, each
-    one after the other. Use it as a context: it is under way when that is entered; leaving it waits for what has begun,
-    and asserts that nothing failed, that no stream paused for long, and that each text is the one it would be
-    undisturbed.
+    one after the other. Use it as a context: it is under way when that is entered; leaving it begins no more streams,
+    goes on with requests until the last stream has ended, and asserts that nothing failed, that no stream paused for
+    long, and that each text is the one it would be undisturbed.
 
     Args:
         undisturbed: the texts of the streams by their seeds.
@@ -70,19 +70,23 @@ class Load:
         self._url = url
         self._undisturbed = undisturbed
         self._lock = threading.Lock()
-        self._ended = threading.Event()
-        self._threads = [threading.Thread(target=self._ask_steadily), *(self._streaming(seed) for seed in undisturbed)]
+        self._is_leaving = threading.Event()
+        self._are_streams_over = threading.Event()
+        self._asking = threading.Thread(target=self._ask_steadily)
+        self._streaming = [threading.Thread(target=self._stream, args=(seed,)) for seed in undisturbed]
 
     def __enter__(self) -> Self:
-        for thread in self._threads:
+        for thread in (self._asking, *self._streaming):
             thread.start()
         time.sleep(1)
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._ended.set()
-        for thread in self._threads:
+        self._is_leaving.set()
+        for thread in self._streaming:
             thread.join()
+        self._are_streams_over.set()
+        self._asking.join()
         print(
             f"{self.num_answers} answers, the slowest after {self.slowest_s:.1f} s; "
             f"{self.num_streams} streams, longest gap {self.longest_s:.1f} s"
@@ -92,12 +96,9 @@ class Load:
         assert self.num_answers
         assert self.num_streams
 
-    def _streaming(self, seed: int) -> threading.Thread:
-        return threading.Thread(target=self._stream, args=(seed,))
-
     def _stream(self, seed: int) -> None:
         with client_of(self._url) as client:
-            while not self._ended.is_set():
+            while not self._is_leaving.is_set():
                 try:
                     text, longest_s = text_of_stream(client, seed)
                     is_same = text == self._undisturbed[seed]
@@ -110,7 +111,7 @@ class Load:
         with client_of(self._url) as client, ThreadPoolExecutor(_MOST_AT_ONCE) as pool:
             began_s = time.monotonic()
             for number in itertools.count():
-                if self._ended.wait(max(0.0, began_s + number / _REQUESTS_PER_S - time.monotonic())):
+                if self._are_streams_over.wait(max(0.0, began_s + number / _REQUESTS_PER_S - time.monotonic())):
                     return
                 pool.submit(self._ask, client)
 
@@ -130,7 +131,7 @@ class Load:
         with self._lock:
             if fault:
                 self.faults.append(f"{time.strftime('%H:%M:%S')} {fault}")
-                self._ended.wait(1)  # a load that fails is not to be a flood
+                self._is_leaving.wait(1)  # a load that fails is not to be a flood
             else:
                 self.num_answers += num_answers
                 self.num_streams += num_streams
