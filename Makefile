@@ -229,8 +229,8 @@ test-chart: install | $(BUILD)/prometheus/usr/bin/prometheus ## The Helm chart, 
 	else echo "make: Helm could not be built: the chart is NOT tested."; fi
 
 # Starts processes, Helm only renders what they are.
-test-release: install ## What the chart starts, as processes of this machine: requests are answered whatever is killed
-	@if $(MAKE) $(HELM); then $(CLUSTER_TESTS) -n 0 --durations=5 tests/cluster/test_release.py; \
+test-release: install | $(BUILD)/prometheus/usr/bin/prometheus ## What the chart starts, as processes of this machine: requests are answered whatever is killed, Prometheus scrapes it
+	@if $(MAKE) $(HELM); then $(CLUSTER_TESTS) -n 0 --durations=5 tests/cluster/test_release.py tests/cluster/test_monitoring.py; \
 	else echo "make: Helm could not be built: a release of the chart is NOT tested."; fi
 
 CONTROL_PLANE := $(HELM) $(ETCD) $(KUBERNETES) $(KWOK)

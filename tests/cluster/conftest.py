@@ -16,8 +16,9 @@ from tests.checkpoints import make_checkpoint
 from tests.cluster import load
 from tests.cluster.cluster import Cluster, installed
 from tests.cluster.control_plane import ControlPlane
-from tests.cluster.installation import Installation, installed_on, make_model
+from tests.cluster.installation import Installation, installed_on
 from tests.cluster.node import Node, node
+from tests.integration.emulation import write_model
 from tests.integration.stack import RunningStack
 
 _ON_KUBERNETES = [f"test_{part}.py" for part in ("install", "pools", "resources", "scale", "training", "uninstall")]
@@ -36,12 +37,28 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
     directory = tmp_path_factory.mktemp("models")
     for name in ("tiny", "second"):
         make_checkpoint(directory / name, "llama")
-    shutil.copytree(directory / "tiny", directory / "huge")
-    config = json.loads((directory / "huge/config.json").read_text())
+    _copy_as_huge(directory / "tiny")
+    return directory
+
+
+@pytest.fixture(scope="session")
+def timed_models(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The same for emulated devices, which take as long for a token as a V100 would: a worker is at a stream for as
+    long as its client."""
+    directory = tmp_path_factory.mktemp("timed-models")
+    for name in ("tiny", "second"):
+        write_model(directory / name)
+    _copy_as_huge(directory / "tiny")
+    return directory
+
+
+def _copy_as_huge(model: Path) -> None:
+    huge = model.with_name("huge")
+    shutil.copytree(model, huge)
+    config = json.loads((huge / "config.json").read_text())
     config |= {"hidden_size": 16384, "intermediate_size": 65536, "num_hidden_layers": 160}
     config |= {"num_attention_heads": 128, "num_key_value_heads": 128, "head_dim": 128}
-    (directory / "huge/config.json").write_text(json.dumps(config))
-    return directory
+    (huge / "config.json").write_text(json.dumps(config))
 
 
 @pytest.fixture(scope="session")
@@ -65,7 +82,8 @@ def image(real_node: tuple[ControlPlane, Node]) -> None:
 
 @pytest.fixture(scope="session")
 def long_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return make_model(tmp_path_factory.mktemp("long") / load.MODEL)
+    """One whose answers may be long, and take as long as a V100 would take for them."""
+    return write_model(tmp_path_factory.mktemp("long") / load.MODEL)
 
 
 @pytest.fixture(scope="session")

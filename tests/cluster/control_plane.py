@@ -25,6 +25,9 @@ NODE_KIND = "tests.headway.dev/kind"
 _LOOPBACK = "127.0.0.1"
 _ADMIN = "a-token-of-the-tests"
 _TOKEN_S = 3600
+# A node that the API server has not heard of for so long is taken for lost, and its pods for not ready: a real one has
+# to outlive an API server that is away for a minute.
+_LOST_AFTER_S = 120
 _QUICKLY = ("--kube-api-qps=500", "--kube-api-burst=1000")
 
 
@@ -195,6 +198,7 @@ class ControlPlane:
             *(kubernetes, "kube-controller-manager", *asked),
             f"--service-account-private-key-file={self._directory / 'accounts.key'}",
             f"--root-ca-file={self._certificate}",
+            *(() if self._is_pretended else (f"--node-monitor-grace-period={_LOST_AFTER_S}s",)),
         )
         self._processes.spawn("kube-scheduler", kubernetes, "kube-scheduler", *asked)
         if self._is_pretended:

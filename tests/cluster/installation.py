@@ -1,6 +1,7 @@
 """A release that Helm has installed on a real node: its pods are containers, and its clients are beside the node."""
 
 import base64
+import json
 import os
 import shutil
 from collections.abc import Iterator
@@ -10,15 +11,18 @@ from typing import Any
 
 import redis
 
-from tests.checkpoints import make_checkpoint
 from tests.cluster.apart import DIRECTORY
 from tests.cluster.cluster import NAMESPACE, Cluster, make_namespace, upgrade
-from tests.cluster.containers import Containers
+from tests.cluster.containers import Container, Containers
 from tests.cluster.control_plane import ControlPlane
 from tests.cluster.node import NAME, Node
 
 MODELS = Path("/models")  # where pods have them
-FLAGS = ("--set=router.replicas=2", "--set=gateway.leaveSeconds=5", "--set=redis.bundled.storage.keep=true")
+FLAGS = (
+    *(f"--set={service}.replicas=2" for service in ("router", "controller")),
+    "--set=gateway.leaveSeconds=5",
+    "--set=redis.bundled.storage.keep=true",
+)
 
 
 class Installation(Cluster):
@@ -47,14 +51,21 @@ class Installation(Cluster):
     def upgrade(self, *flags: str) -> None:
         upgrade(self.plane, *FLAGS, *flags)
 
+    def members(self, kind: str) -> list[dict[str, Any]]:
+        """The leases of processes of a kind."""
+        store = self.redis()
+        leases = (store.get(key) for key in store.scan_iter(f"headway:member:{kind}:*"))
+        return [json.loads(lease) for lease in leases if lease is not None]
+
+    def active_controller(self) -> Container:
+        """The one that is at work: those that stand by are no members."""
+        [member] = self.members("controller")
+        [pod] = [pod for pod in self.pods.of("controller") if pod.name == member["member_id"]]
+        return pod
+
     def wait_until_ready(self) -> None:
         """Until every pod is ready, and none is about to go."""
         self.wait(self.pods.are_ready, "every pod is ready")
-
-
-def make_model(directory: Path) -> Path:
-    """One whose answers may be long. Its weights are not read: devices are emulated."""
-    return make_checkpoint(directory, "llama", max_position_embeddings=4096)
 
 
 @contextmanager

@@ -4,15 +4,20 @@ import itertools
 import threading
 import time
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import Self
 
 import openai
 
 MODEL = "tiny"
-SEEDS = (1, 2, 3)
+SEEDS = tuple(range(1, 11))
+LONGEST_GAP_S = 5.0
+"""In which something has to come of every stream, whatever happens."""
 _PROMPT = "The time between two trains on one line is called the headway."
 _STREAM_TOKENS = 1500
 _SHORT_TOKENS = 4
+_REQUESTS_PER_S = 20.0
+_MOST_AT_ONCE = 256
 _TIMEOUT_S = 300
 
 
@@ -42,51 +47,58 @@ def client_of(url: str) -> openai.OpenAI:
 
 
 class Load:
-    """Short requests, some a second, and long streams, one after the other. Use it as a context: it is under way when
-    that is entered; leaving it waits for what has begun, and asserts that nothing failed and that each text is the one
-    it would be undisturbed.
+    """Twenty short requests a second, whether or not those before are answered, and ten long streams at a time, each
+    one after the other. Use it as a context: it is under way when that is entered; leaving it begins no more streams,
+    goes on with requests until the last stream has ended, and asserts that nothing failed, that no stream paused for
+    long, and that each text is the one it would be undisturbed.
 
     Args:
         undisturbed: the texts of the streams by their seeds.
 
     Attributes:
         num_answers, num_streams: that came to their end.
+        slowest_s: that an answer took.
         longest_s: in which nothing came of a stream.
     """
 
-    def __init__(self, url: str, undisturbed: Mapping[int, str], *, requests_per_s: float = 2.0) -> None:
+    def __init__(self, url: str, undisturbed: Mapping[int, str]) -> None:
         self.num_answers = 0
         self.num_streams = 0
+        self.slowest_s = 0.0
         self.longest_s = 0.0
         self.faults: list[str] = []
         self._url = url
         self._undisturbed = undisturbed
-        self._every_s = 1 / requests_per_s
         self._lock = threading.Lock()
-        self._ended = threading.Event()
-        self._threads = [threading.Thread(target=self._ask), *(self._streaming(seed) for seed in undisturbed)]
+        self._is_leaving = threading.Event()
+        self._are_streams_over = threading.Event()
+        self._asking = threading.Thread(target=self._ask_steadily)
+        self._streaming = [threading.Thread(target=self._stream, args=(seed,)) for seed in undisturbed]
 
     def __enter__(self) -> Self:
-        for thread in self._threads:
+        for thread in (self._asking, *self._streaming):
             thread.start()
         time.sleep(1)
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._ended.set()
-        for thread in self._threads:
+        self._is_leaving.set()
+        for thread in self._streaming:
             thread.join()
-        print(f"{self.num_answers} answers, {self.num_streams} streams, longest gap {self.longest_s:.1f} s")
+        self._are_streams_over.set()
+        self._asking.join()
+        print(
+            f"{self.num_answers} answers, the slowest after {self.slowest_s:.1f} s; "
+            f"{self.num_streams} streams, longest gap {self.longest_s:.1f} s"
+        )
         assert not self.faults, "\n".join(self.faults)
+        assert self.longest_s < LONGEST_GAP_S
         assert self.num_answers
         assert self.num_streams
 
-    def _streaming(self, seed: int) -> threading.Thread:
-        return threading.Thread(target=self._stream, args=(seed,))
-
     def _stream(self, seed: int) -> None:
         with client_of(self._url) as client:
-            while not self._ended.is_set():
+            while not self._is_leaving.is_set():
                 try:
                     text, longest_s = text_of_stream(client, seed)
                     is_same = text == self._undisturbed[seed]
@@ -95,32 +107,40 @@ class Load:
                     fault, longest_s = f"stream with seed {seed}: {error!r}", 0.0
                 self._note(fault, num_streams=1, longest_s=longest_s)
 
-    def _ask(self) -> None:
-        with client_of(self._url) as client:
+    def _ask_steadily(self) -> None:
+        with client_of(self._url) as client, ThreadPoolExecutor(_MOST_AT_ONCE) as pool:
             began_s = time.monotonic()
             for number in itertools.count():
-                if self._ended.wait(max(0.0, began_s + number * self._every_s - time.monotonic())):
+                if self._are_streams_over.wait(max(0.0, began_s + number / _REQUESTS_PER_S - time.monotonic())):
                     return
-                try:
-                    answer = client.completions.create(model=MODEL, prompt=_PROMPT, max_tokens=_SHORT_TOKENS)
-                    used = answer.usage.completion_tokens if answer.usage else 0
-                    fault = "" if used == _SHORT_TOKENS else f"an answer has {used} tokens"
-                except openai.OpenAIError as error:
-                    fault = f"request: {error!r}"
-                self._note(fault, num_answers=1)
+                pool.submit(self._ask, client)
 
-    def _note(self, fault: str, *, num_answers: int = 0, num_streams: int = 0, longest_s: float = 0.0) -> None:
+    def _ask(self, client: openai.OpenAI) -> None:
+        began_s = time.monotonic()
+        try:
+            answer = client.completions.create(model=MODEL, prompt=_PROMPT, max_tokens=_SHORT_TOKENS)
+            used = answer.usage.completion_tokens if answer.usage else 0
+            fault = "" if used == _SHORT_TOKENS else f"an answer has {used} tokens"
+        except openai.OpenAIError as error:
+            fault = f"request: {error!r}"
+        self._note(fault, num_answers=1, slowest_s=time.monotonic() - began_s)
+
+    def _note(
+        self, fault: str, *, num_answers: int = 0, num_streams: int = 0, slowest_s: float = 0.0, longest_s: float = 0.0
+    ) -> None:
         with self._lock:
             if fault:
                 self.faults.append(f"{time.strftime('%H:%M:%S')} {fault}")
-                self._ended.wait(1)  # a load that fails is not to be a flood
+                self._is_leaving.wait(1)  # a load that fails is not to be a flood
             else:
                 self.num_answers += num_answers
                 self.num_streams += num_streams
+            self.slowest_s = max(self.slowest_s, slowest_s)
             self.longest_s = max(self.longest_s, longest_s)
 
 
 def texts(url: str, seeds: Sequence[int] = SEEDS) -> dict[int, str]:
     """The texts of the streams, where nothing disturbs them."""
-    with client_of(url) as client:
-        return {seed: text_of_stream(client, seed)[0] for seed in seeds}
+    with client_of(url) as client, ThreadPoolExecutor(len(seeds)) as pool:
+        found = pool.map(lambda seed: text_of_stream(client, seed)[0], seeds)
+        return dict(zip(seeds, found, strict=True))

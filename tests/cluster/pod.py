@@ -9,8 +9,8 @@ import re
 import subprocess
 import sys
 import time
-from collections.abc import Mapping
-from contextlib import suppress
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -40,14 +40,15 @@ class Pod:
     """A pod with one container, which is started again when it ends, a moment later."""
 
     def __init__(
-        self, name: str, component: str, spec: dict[str, Any], *, address: str, surroundings: Surroundings
+        self, name: str, component: str, template: dict[str, Any], *, address: str, surroundings: Surroundings
     ) -> None:
         self.name = name
         self.component = component
         self.address = address
         self.num_starts = 0
         self.is_leaving = False
-        self._spec = spec
+        self.labels: dict[str, str] = template["metadata"]["labels"]
+        self._spec: dict[str, Any] = template["spec"]
         self._surroundings = surroundings
         self._directory = surroundings.directory / name
         self._directory.mkdir(parents=True, exist_ok=True)
@@ -59,6 +60,11 @@ class Pod:
         container: dict[str, Any]
         [container] = self._spec["containers"]
         return container
+
+    @property
+    def ports(self) -> dict[str, int]:
+        """By their names."""
+        return {port["name"]: port["containerPort"] for port in self.container.get("ports", [])}
 
     @property
     def exit_status(self) -> int | None:
@@ -96,9 +102,9 @@ class Pod:
         return bool(answer.status == health_pb2.HealthCheckResponse.SERVING)
 
     def _answers(self, request: Mapping[str, Any]) -> bool:
-        [port] = [port["containerPort"] for port in self.container["ports"] if port["name"] == request["port"]]
+        url = f"http://{self.address}:{self.ports[request['port']]}{request['path']}"
         try:
-            return httpx.get(f"http://{self.address}:{port}{request['path']}", timeout=5).status_code == 200
+            return httpx.get(url, timeout=5).status_code == 200
         except httpx.TransportError:
             return False
 
@@ -110,6 +116,19 @@ class Pod:
             with suppress(psutil.NoSuchProcess):
                 process.kill()
         self.process.wait()
+
+    @contextmanager
+    def standing_still(self) -> Iterator[None]:
+        """None of its processes does anything meanwhile, and none knows of it."""
+        assert self.process is not None, "it is running"
+        processes = _processes_of(self.process.pid)
+        for process in processes:
+            process.suspend()
+        try:
+            yield
+        finally:
+            for process in processes:
+                process.resume()
 
     def end(self) -> None:
         """As a deleted pod ends: it is no endpoint, SIGTERM, and SIGKILL when its time is over."""
@@ -125,6 +144,19 @@ class Pod:
         for process in left:
             with suppress(psutil.NoSuchProcess):
                 process.kill()
+
+    def metric(self, name: str) -> float:
+        """Summed over its processes and labels."""
+        ports = [port for port_name, port in self.ports.items() if port_name.startswith("metrics")]
+        texts = [httpx.get(f"http://{self.address}:{port}/metrics", timeout=10).text for port in ports]
+        told = re.findall(rf"^{name}(?:{{.*}})? (.*)$", "\n".join(texts), re.MULTILINE)
+        return sum(map(float, told))
+
+    def listeners(self, port: int) -> list[psutil.Process]:
+        """Those of its processes that listen at a port."""
+        listening = (each for each in psutil.net_connections("tcp") if each.status == psutil.CONN_LISTEN)
+        pids = {each.pid for each in listening if each.laddr in _names_of(self.address, port)}
+        return [psutil.Process(pid) for pid in pids if pid is not None]
 
     def logs(self) -> str:
         path = self._directory / "log"
@@ -180,6 +212,11 @@ class Pod:
             for key, text in self._surroundings.config_map(volume["configMap"]["name"]).items():
                 (path / key).write_text(re.sub(r"(path: )(/\S+)", lambda found: found[1] + self._local(found[2]), text))
         return path
+
+
+def _names_of(address: str, port: int) -> tuple[tuple[str, int], ...]:
+    """An IPv4 address, also as sockets of both versions call it."""
+    return (address, port), (f"::ffff:{address}", port)
 
 
 def _processes_of(pid: int) -> list[psutil.Process]:

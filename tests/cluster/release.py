@@ -78,6 +78,10 @@ class Release:
         with self._lock:
             return [pod for pod in self.pods.values() if pod.component.startswith(component)]
 
+    def busiest_cell(self) -> Pod:
+        """The one with most sequences: streams with one prompt go to where its prefix is."""
+        return max(self.of("worker"), key=lambda cell: cell.metric("headway:num_requests_running"))
+
     def endpoints(self) -> list[str]:
         """The HTTP addresses of the ready gateways."""
         return [f"http://{pod.address}:8000" for pod in self.of("gateway") if pod.is_ready()]
@@ -133,8 +137,8 @@ class Release:
             service, address = name.rpartition("-")[0], f"{self._network}.{self._num_started}"
             if component == "redis":
                 address = self._services.setdefault(service, address)
-            spec = self._specs[component]["template"]["spec"]
-            pod = self.pods[name] = Pod(name, component, spec, address=address, surroundings=self)
+            template = self._specs[component]["template"]
+            pod = self.pods[name] = Pod(name, component, template, address=address, surroundings=self)
         return pod
 
     def _keep_running(self) -> None:

@@ -50,7 +50,7 @@ class ScriptedWorker(worker_pb2_grpc.WorkerServiceServicer):
     async def GetWorker(  # noqa: N802 - the method's name in the protocol
         self, request: worker_pb2.GetWorkerRequest, context: Context
     ) -> worker_pb2.GetWorkerResponse:
-        self._fence.hear(context)
+        self._fence.check(context)
         first = next(iter(self._loaded.values()), worker_pb2.LoadModelRequest())
         hardware = replace(self._hardware, memory_bytes=self.memory_bytes)
         return worker_pb2.GetWorkerResponse(

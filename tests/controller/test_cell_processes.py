@@ -1,12 +1,13 @@
 """Processes that cells run, as their leases tell of them."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import replace
 
 import grpc
 import pytest
+from prometheus_client import REGISTRY
 
 from headway.controller.cell_processes import CellProcesses
 from headway.controller.clients.cell import CellClient
@@ -31,11 +32,19 @@ def member(kind: str, member_id: str, *, started_at_s: float = 1.0) -> Member:
     )
 
 
+async def always() -> bool:
+    return True
+
+
 @asynccontextmanager
-async def watched(database: Database) -> AsyncIterator[tuple[CellProcesses, Peers, list[tuple[str, int]]]]:
+async def watched(
+    database: Database, *, may_act: Callable[[], Awaitable[bool]] = always
+) -> AsyncIterator[tuple[CellProcesses, Peers, list[tuple[str, int]]]]:
     deaths: list[tuple[str, int]] = []
     async with Peers(Membership(database)).watching() as peers:
-        processes = CellProcesses(peers, client=CellClient(peers), num_workers=lambda: 2, has_workers=False)
+        processes = CellProcesses(
+            peers, client=CellClient(peers), num_workers=lambda: 2, has_workers=False, may_act=may_act
+        )
         watch = asyncio.create_task(processes.watch(on_death=lambda name, pid: deaths.append((name, pid))))
         try:
             yield processes, peers, deaths
@@ -88,11 +97,40 @@ async def test_a_worker_whose_cell_is_away_is_left_alone(database: Database, cap
         await eventually(lambda: "There is no cell gone" in caplog.text)
 
 
+async def test_metrics_tell_how_many_there_are_of_each_kind(database: Database) -> None:
+    membership, leaving = Membership(database), member("router", "r-1")
+    for each in (leaving, member("router", "r-0"), member("worker", "c-0"), member("cell", "c")):
+        await membership.enter(each)
+
+    def told() -> dict[str, float | None]:
+        kinds = ("router", "worker", "cell", "planner")
+        return {kind: REGISTRY.get_sample_value("headway:processes_ready", {"kind": kind}) for kind in kinds}
+
+    async with watched(database):
+        await eventually(lambda: told() == {"router": 2, "worker": 1, "cell": 1, "planner": 0})
+        await membership.withdraw(leaving)
+        await eventually(lambda: told()["router"] == 1)
+
+
 class EndingCell(cell_pb2_grpc.CellServiceServicer):
     """A cell that ends runs when it is asked for the second time."""
 
     def __init__(self) -> None:
         self.asked: list[tuple[str, int]] = []
+
+    @asynccontextmanager
+    async def serving(self, membership: Membership) -> AsyncIterator[None]:
+        """It is there, and so is its worker."""
+        server = grpc.aio.server()
+        cell_pb2_grpc.add_CellServiceServicer_to_server(self, server)
+        endpoint = f"127.0.0.1:{server.add_insecure_port('127.0.0.1:0')}"
+        await server.start()
+        await membership.enter(member("worker", "cell-0-0"))
+        await membership.enter(replace(member("cell", "cell-0"), endpoint=endpoint))
+        try:
+            yield
+        finally:
+            await server.stop(grace=None)
 
     async def EndRun(  # noqa: N802 - the method's name in the protocol
         self, request: cell_pb2.EndRunRequest, context: Context
@@ -105,16 +143,25 @@ class EndingCell(cell_pb2_grpc.CellServiceServicer):
 
 async def test_a_cell_that_does_not_answer_is_asked_again_while_the_run_goes_on(database: Database) -> None:
     """Else the controller would count on a next run for ever, and load nothing on the one that there is."""
-    membership, cell, server = Membership(database), EndingCell(), grpc.aio.server()
-    cell_pb2_grpc.add_CellServiceServicer_to_server(cell, server)
-    endpoint = f"127.0.0.1:{server.add_insecure_port('127.0.0.1:0')}"
-    await server.start()
-    await membership.enter(member("worker", "cell-0-0"))
-    await membership.enter(replace(member("cell", "cell-0"), endpoint=endpoint))
-    try:
-        async with watched(database) as (processes, peers, _):
-            await eventually(lambda: len(peers.everyone) == 2)
-            processes.end_run("cell-0-0", pid=1)
-            await eventually(lambda: cell.asked == 2 * [("cell-0-0", 1)])
-    finally:
-        await server.stop(grace=None)
+    cell = EndingCell()
+    async with cell.serving(Membership(database)), watched(database) as (processes, peers, _):
+        await eventually(lambda: len(peers.everyone) == 2)
+        processes.end_run("cell-0-0", pid=1)
+        await eventually(lambda: cell.asked == 2 * [("cell-0-0", 1)])
+
+
+async def test_a_controller_that_another_one_has_succeeded_has_no_run_ended(database: Database) -> None:
+    """It stood still, and its successor counts on the run that it was about to have ended."""
+    cell, looks = EndingCell(), 0
+
+    async def may_act() -> bool:
+        nonlocal looks
+        looks += 1
+        return looks > 1
+
+    async with cell.serving(Membership(database)), watched(database, may_act=may_act) as (processes, peers, _):
+        await eventually(lambda: len(peers.everyone) == 2)
+        processes.end_run("cell-0-0", pid=1)
+        await eventually(lambda: looks == 1)
+        assert cell.asked == []
+        await eventually(lambda: cell.asked == 2 * [("cell-0-0", 1)])

@@ -3,11 +3,15 @@
 from types import SimpleNamespace
 from typing import Any, cast
 
+import grpc
 import pytest
 
 from headway.core.errors import FailedPreconditionError
 from headway.rpc.interceptors import EPOCH_METADATA_KEY
+from headway.rpc.status import error_from_rpc
+from headway.v1 import worker_pb2
 from headway.worker.fence import Fence
+from tests.worker.conftest import Bench
 
 
 def context(epoch: str) -> Any:
@@ -25,10 +29,10 @@ def test_a_worker_obeys_the_newest_controller_that_it_has_heard_of() -> None:
         fence.check(context("9"))
 
 
-def test_a_controller_that_has_met_a_worker_commands_it() -> None:
-    fence = Fence()
-    fence.check(context("4"))
-    for epoch in ("5", "4", "", "none"):
-        fence.hear(context(epoch))
-    with pytest.raises(FailedPreconditionError, match=r"epoch 5 commands this worker; the caller has epoch 4"):
-        fence.check(context("4"))
+async def test_a_worker_that_a_newer_controller_has_only_asked_obeys_no_earlier_one(unloaded: Bench) -> None:
+    """The newer one has no need to change what this worker serves; the earlier one wakes up and would."""
+    newer, earlier = (((EPOCH_METADATA_KEY, epoch),) for epoch in ("2", "1"))
+    await unloaded.stub.GetWorker(worker_pb2.GetWorkerRequest(), metadata=newer)
+    with pytest.raises(grpc.aio.AioRpcError) as caught:
+        await unloaded.stub.UnloadModel(worker_pb2.UnloadModelRequest(model="tiny"), metadata=earlier)
+    assert "the caller has epoch 1" in error_from_rpc(caught.value).message

@@ -82,6 +82,7 @@ async def main(config: ControllerConfig) -> None:
                 client=CellClient(host.peers),
                 num_workers=lambda: deployment.workers.count if pools is None else pools.num_workers(),
                 has_workers=stands,
+                may_act=lease.may_act,
             )
         kept = KeptData(host.database, on_restored=processes.record_all, path=kept_path)
         await kept.begin()

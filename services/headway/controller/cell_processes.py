@@ -2,12 +2,14 @@
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Awaitable, Callable
 
 from headway.controller.clients.cell import CellClient
 from headway.controller.stack import SERVICE_KINDS
 from headway.controller.status import ProcessStatus
 from headway.core.errors import HeadwayError
+from headway.observe.metrics import PROCESSES_READY
 from headway.rpc.peers import Peers
 from headway.store.membership import Member
 
@@ -15,6 +17,7 @@ log = logging.getLogger(__name__)
 
 _LOOK_EVERY_S = 1.0
 _KINDS = ("gateway", *SERVICE_KINDS)
+_COUNTED = (*_KINDS, "cell", "worker")
 
 
 class CellProcesses:
@@ -23,12 +26,22 @@ class CellProcesses:
     Args:
         num_workers: tells how many there should be.
         has_workers: whether the last plan was made for these very workers and models.
+        may_act: whether this controller may end processes now; what it may not do is tried again.
     """
 
-    def __init__(self, peers: Peers, *, client: CellClient, num_workers: Callable[[], int], has_workers: bool) -> None:
+    def __init__(
+        self,
+        peers: Peers,
+        *,
+        client: CellClient,
+        num_workers: Callable[[], int],
+        has_workers: bool,
+        may_act: Callable[[], Awaitable[bool]],
+    ) -> None:
         self._peers = peers
         self._client = client
         self._num_workers = num_workers
+        self._may_act = may_act
         self.has_workers = has_workers
         self._ending: set[asyncio.Task[None]] = set()
 
@@ -45,6 +58,7 @@ class CellProcesses:
                 if before is not None and before.run != member.run:
                     on_death(before.member_id, before.pid)
                 known[member.member_id] = member
+            self._count_ready()
             await self._peers.wait_for_change(timeout_s=_LOOK_EVERY_S)
 
     def end_run(self, name: str, *, pid: int) -> None:
@@ -81,14 +95,20 @@ class CellProcesses:
         """Asks until the run is over: nothing more is loaded there until the next one has come."""
         while True:
             try:
-                await self._client.end_run(name, pid=pid)
+                if await self._may_act():
+                    await self._client.end_run(name, pid=pid)
+                    return
             except HeadwayError as error:
                 log.warning("%s is not ended: %s", name, error)
-            else:
-                return
             await asyncio.sleep(_LOOK_EVERY_S)
             if not any((member.member_id, member.pid) == (name, pid) for member in self._peers.members("worker")):
                 return
+
+    def _count_ready(self) -> None:
+        """Kinds of which there is none are told as well."""
+        kinds = Counter(member.kind for member in self._peers.everyone)
+        for kind in _COUNTED:
+            PROCESSES_READY.labels(kind).set(kinds[kind])
 
 
 def _status(member: Member) -> ProcessStatus:

@@ -42,7 +42,7 @@ class WorkerServicer(worker_pb2_grpc.WorkerServiceServicer):
     async def GetWorker(
         self, request: worker_pb2.GetWorkerRequest, context: grpc.aio.ServicerContext[Any, Any]
     ) -> worker_pb2.GetWorkerResponse:
-        self._fence.hear(context)
+        self._fence.check(context)
         service, replicas = self._service, list(self._service.replicas)
         response = worker_pb2.GetWorkerResponse(
             worker_id=service.worker_id,

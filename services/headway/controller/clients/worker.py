@@ -69,6 +69,8 @@ class WorkerControlClient:
         self._command_metadata = (*peers.metadata, *fencing)
 
     async def describe(self, endpoint: str) -> WorkerReport:
+        """With this a worker hears of a controller before it is commanded by it, and obeys no earlier one from then
+        on."""
         async with calling(self._peers, endpoint, worker_pb2_grpc.WorkerServiceStub) as stub:
             response = await stub.GetWorker(
                 worker_pb2.GetWorkerRequest(), timeout=_CALL_TIMEOUT_S, metadata=self._command_metadata
