@@ -264,11 +264,13 @@ _WITH_VLLM = {"engine": "vllm", "gpusPerWorker": 4, "image": {"repository": "reg
 @pytest.mark.parametrize("more", [{}, _WITH_VLLM], ids=["headway", "vllm"])
 def test_a_cell_that_the_controller_makes_is_as_the_charts_own(schemas: Path, more: dict[str, Any]) -> None:
     """Of the pool of ci/gpu.yaml: what a cell of a StatefulSet has, but for what that itself adds."""
-    [own] = yaml.safe_load(VALUES["gpu"].read_text())["workers"]
+    values = yaml.safe_load(VALUES["gpu"].read_text())
+    [own] = values["workers"]
     own |= more
+    del values["limits"]["tp"]  # of vLLM's workers it is what their pool says
     changes = {"workers": [], "models": [], "modelDeployments": {"enabled": True}, "workerPools": {"enabled": True}}
     with_pools = objects(render(VALUES["gpu"], changes=changes))
-    without = objects(render(VALUES["gpu"], changes={"workers": [own], "limits": {"tp": None}}))
+    without = objects(render(changes=values))
     [text] = [each["data"]["cell.yaml"] for each in with_pools if "cell.yaml" in each.get("data", {})]
     template = CellTemplate(**yaml.safe_load(text))
     pool = PoolResource(name="h100", uid="1", generation=1, version="1", spec=own, status={})
