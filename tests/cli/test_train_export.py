@@ -76,6 +76,7 @@ def test_a_directory_that_is_not_trained_is_refused_before_anything_starts(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     GPT2Config(vocab_size=96, n_embd=32, n_head=4, n_layer=2, n_positions=64).save_pretrained("model")
+    Path("data.safetensors").touch()
     Path("job.yaml").write_text(JOB)
     refused = headway("train", "job.yaml", timeout_s=300)
     assert (refused.returncode, "is not trained from its checkpoint: its family is gpt2" in refused.stderr) == (1, True)
