@@ -2,10 +2,11 @@
 
 import socket
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
 
 import httpx
 import openai
@@ -47,6 +48,22 @@ def _listens(port: int) -> bool:
         return caller.connect_ex(("127.0.0.1", port)) == 0
 
 
+def greedy(client: openai.OpenAI) -> str:
+    """The text of 80 tokens."""
+    return client.completions.create(model=MODEL, prompt=PROMPT, max_tokens=80, temperature=0).choices[0].text
+
+
+def greedy_stream(client: openai.OpenAI, at_tenth: Callable[[], None], **options: Any) -> str:
+    """The same, streamed, with something done at its tenth token."""
+    text = ""
+    stream = client.completions.create(model=MODEL, prompt=PROMPT, max_tokens=80, temperature=0, stream=True, **options)
+    for number, chunk in enumerate(stream):
+        text += chunk.choices[0].text
+        if number == 10:
+            at_tenth()
+    return text
+
+
 def test_streams_of_a_killed_worker_go_on_at_another(client: openai.OpenAI, world: World) -> None:
     options = {"model": MODEL, "prompt": PROMPT, "max_tokens": 200, "n": 3, "seed": 4, "temperature": 0.7}
     expected = [choice.text for choice in client.completions.create(**options).choices]
@@ -70,54 +87,42 @@ def test_streams_of_a_killed_worker_go_on_at_another(client: openai.OpenAI, worl
 
 
 def test_a_stream_waits_for_a_worker_to_come_back(client: openai.OpenAI, world: World) -> None:
-    expected = client.completions.create(model=MODEL, prompt=PROMPT, max_tokens=80, temperature=0).choices[0].text
+    expected = greedy(client)
     with worker_process() as (process, endpoint):
         world.router.workers = {"worker-9": endpoint}
-        text = ""
-        stream = client.completions.create(
-            model=MODEL, prompt=PROMPT, max_tokens=80, temperature=0, stream=True, stop="never"
-        )
-        for number, chunk in enumerate(stream):
-            text += chunk.choices[0].text
-            if number == 10:
-                kill(process)
-                threading.Timer(0.7, world.router.workers.update, [{"worker-0": world.worker_endpoint}]).start()
-    assert text == expected
+
+        def kill_and_bring_another() -> None:
+            kill(process)
+            threading.Timer(0.7, world.router.workers.update, [{"worker-0": world.worker_endpoint}]).start()
+
+        assert greedy_stream(client, kill_and_bring_another, stop="never") == expected
 
 
 def test_the_time_at_a_worker_that_stood_still_is_no_time_without_one(client: openai.OpenAI, world: World) -> None:
     """Its death comes long after that of the worker before, and nothing came between: it is looked for another yet."""
-    expected = client.completions.create(model=MODEL, prompt=PROMPT, max_tokens=80, temperature=0).choices[0].text
+    expected = greedy(client)
     world.reset()
     with worker_process() as (first, endpoint), worker_process(step_s=60.0) as (second, still):
         world.router.workers = {"worker-9": endpoint, "worker-8": still, "worker-0": world.worker_endpoint}
-        text = ""
-        stream = client.completions.create(model=MODEL, prompt=PROMPT, max_tokens=80, temperature=0, stream=True)
-        for number, chunk in enumerate(stream):
-            text += chunk.choices[0].text
-            if number == 10:
-                kill(first)
-                threading.Timer(RESUME_TIMEOUT_S + 0.5, second.kill).start()
-    assert text == expected
+
+        def kill_both() -> None:
+            kill(first)
+            threading.Timer(RESUME_TIMEOUT_S + 0.5, second.kill).start()
+
+        assert greedy_stream(client, kill_both) == expected
     assert list(world.router.routed[-1].excluded_worker_ids) == ["worker-9", "worker-8"]
 
 
 def test_the_time_at_a_worker_that_then_serves_another_model_is_no_time_without_one(
     client: openai.OpenAI, world: World
 ) -> None:
-    expected = client.completions.create(model=MODEL, prompt=PROMPT, max_tokens=80, temperature=0).choices[0].text
+    expected = greedy(client)
     world.reset()
     world.worker.step_s = 2 * RESUME_TIMEOUT_S
     world.worker.fail_submit = NotFoundError("It serves another model.")
     with worker_process() as (first, endpoint), worker_process() as (_, last):
         world.router.workers = {"worker-9": endpoint, "worker-8": world.worker_endpoint, "worker-7": last}
-        text = ""
-        stream = client.completions.create(model=MODEL, prompt=PROMPT, max_tokens=80, temperature=0, stream=True)
-        for number, chunk in enumerate(stream):
-            text += chunk.choices[0].text
-            if number == 10:
-                kill(first)
-    assert text == expected
+        assert greedy_stream(client, lambda: kill(first)) == expected
     assert list(world.router.routed[-1].excluded_worker_ids) == ["worker-9", "worker-8"]
 
 
