@@ -69,6 +69,15 @@ def test_a_request_that_takes_workers_down_ends_and_its_neighbours_go_on(
     assert [each.result() for each in neighbours] == [expected] * 6
 
 
+def test_one_that_is_tried_begins_at_once_whatever_its_objectives_leave_it(client: openai.OpenAI, world: World) -> None:
+    """While it waits in line it would be blamed for what others do."""
+    with ExitStack() as stack:
+        start_workers(stack, world, 1)
+        client.completions.create(**deadly(0) | {"max_tokens": 22}, extra_body={"slo_ms": 60_000})
+    (tried,) = [each for each in world.worker.submitted if each.sampling.max_tokens == 22]
+    assert tried.slack_s == 0
+
+
 def test_gateways_tell_each_other_of_requests_that_take_workers_down(
     gateway: Gateway, client: openai.OpenAI, world: World
 ) -> None:

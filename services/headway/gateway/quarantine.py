@@ -171,6 +171,11 @@ class Trial:
         self._has_output = False  # of the worker where it is
         self._has_turn = False
 
+    @property
+    def is_on(self) -> bool:
+        """Whether it is this request's turn now: the death of its worker would seal it."""
+        return self._has_turn
+
     async def begin(self) -> None:
         """Waits for the request's turn, if it is a suspect; then it may go to a worker.
 

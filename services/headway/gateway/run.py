@@ -259,7 +259,8 @@ class Run:
         sequences have in common, and anew what they have not.
         """
         link, output_queue = self._links.to(route.endpoint), OutputQueue[Delivery]()
-        slack_s = self._latest_start_s - self._clock()
+        # One that is tried begins at once: what waits in line is blamed for what others do.
+        slack_s = 0.0 if self._trial.is_on else self._latest_start_s - self._clock()
         requests = tuple(replace(decoding.request, slack_s=slack_s) for decoding in self._running.values())
         for group in [(request,) for request in requests] if self._is_moving else [requests]:
             link.submit(Submit(group, self._job.traceparent, route.decode_target, route.source), output_queue)
