@@ -28,7 +28,8 @@ from tests.integration.emulation import write_model
 from tests.integration.stack import RunningStack, wait_for
 from tests.liveness import is_alive
 
-_OPTIONS = ("--emulate", "2xV100", "--gateways", "2")
+# One may be killed while another is loaded anew by a plan.
+_OPTIONS = ("--emulate", "3xV100", "--gateways", "2")
 _NUM_CLIENTS = 3
 _WELL_TIMEOUT_S = 90.0
 _REACH_TIMEOUT_S = 90.0
