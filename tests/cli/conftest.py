@@ -56,7 +56,7 @@ def headway(tmp_path: Path) -> Run:
     environment = {name: value for name, value in os.environ.items() if not name.startswith("HEADWAY_")}
     environment |= {"XDG_STATE_HOME": str(tmp_path / "state"), "COLUMNS": "120"}
 
-    def run(*arguments: str, stdin: str = "", timeout_s: float = 60) -> "subprocess.CompletedProcess[str]":
+    def run(*arguments: str, stdin: str = "", timeout_s: float = 150) -> "subprocess.CompletedProcess[str]":
         return run_headway(*arguments, environment=environment, stdin=stdin, timeout_s=timeout_s)
 
     return run

@@ -11,6 +11,8 @@ import pytest
 
 from tests.cli.conftest import Run
 
+pytestmark = pytest.mark.timeout(600)  # six commands, of which some capture with torch
+
 FACTORY = """
 import torch
 from torch import nn
