@@ -34,6 +34,7 @@ class Node:
     def __init__(self, plane: ControlPlane, directory: Path) -> None:
         self._plane = plane
         self._directory = directory
+        self._enforces_policies = False
         path = f"{os.environ['PATH']}:/usr/sbin:/sbin"
         self._processes = Processes(directory, {"PATH": path, "HOME": str(directory)})
 
@@ -55,6 +56,9 @@ class Node:
 
     def enforce_policies(self) -> None:
         """From now on network policies hold, for as long as the node lives: kube-router's firewall sees to it."""
+        if self._enforces_policies:
+            return
+        self._enforces_policies = True
         self._processes.spawn(
             "kube-router",
             os.environ["HEADWAY_KUBE_ROUTER"],
