@@ -26,7 +26,8 @@ _NEEDS = {
     "HEADWAY_HELM": ["test_*.py"],
     "HEADWAY_KUBERNETES": _ON_KUBERNETES,
     "HEADWAY_NODE_DIR": ["test_node*.py", "test_policies.py", "test_churn.py"],
-    "HEADWAY_KUBE_ROUTER": ["test_policies.py", "test_churn.py"],
+    "HEADWAY_KUBE_ROUTER": ["test_policies.py"],
+    "HEADWAY_CHURN_MINUTES": ["test_churn.py"],
     "HEADWAY_PREVIOUS": ["test_versions.py"],
 }
 

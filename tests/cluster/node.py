@@ -34,7 +34,6 @@ class Node:
     def __init__(self, plane: ControlPlane, directory: Path) -> None:
         self._plane = plane
         self._directory = directory
-        self._enforces_policies = False
         path = f"{os.environ['PATH']}:/usr/sbin:/sbin"
         self._processes = Processes(directory, {"PATH": path, "HOME": str(directory)})
 
@@ -54,11 +53,9 @@ class Node:
     def __exit__(self, *_: object) -> None:
         self._processes.__exit__()
 
-    def enforce_policies(self) -> None:
-        """From now on network policies hold, for as long as the node lives: kube-router's firewall sees to it."""
-        if self._enforces_policies:
-            return
-        self._enforces_policies = True
+    @contextmanager
+    def enforcing_policies(self) -> Iterator[None]:
+        """Network policies hold meanwhile, a moment after the block begins: kube-router's firewall sees to it."""
         self._processes.spawn(
             "kube-router",
             os.environ["HEADWAY_KUBE_ROUTER"],
@@ -70,6 +67,12 @@ class Node:
             "--run-service-proxy=false",
             "--health-port=0",
         )
+        try:
+            yield
+        finally:
+            self._processes.kill("kube-router")
+            for chain in ("INPUT", "FORWARD", "OUTPUT"):
+                self._processes.run("iptables", "--flush", f"KUBE-ROUTER-{chain}")
 
     def load(self, archive: Path) -> None:
         """Takes the images of an archive, as `docker save` writes them."""

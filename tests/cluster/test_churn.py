@@ -29,7 +29,6 @@ def test_whatever_happens_one_after_the_other_no_client_notices(
 ) -> None:
     served, churn, memory = installation, Churn(installation), Memory(installation)
     assert not served.declare(MODEL)
-    served.node.enforce_policies()
     churn.settle()
     print(f"\nThis churn can be had again with SEED={_SEED}.", flush=True)
     deadline_s = time.monotonic() + 60 * _MINUTES

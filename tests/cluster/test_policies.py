@@ -88,17 +88,21 @@ def network(installation: Installation, others: dict[str, Container]) -> Iterato
         yield found
 
 
+@pytest.fixture(scope="module")
+def enforced(installation: Installation, network: _Network) -> Iterator[None]:
+    with installation.node.enforcing_policies():
+        installation.wait(lambda: network.reached_by("planner") != network.targets("planner"), "policies are enforced")
+        yield
+
+
 def test_where_nobody_enforces_policies_every_pod_reaches_every_port(network: _Network) -> None:
     """So what is out of reach later is so by the policies."""
     reached = network.reached()
     assert reached == {caller: network.targets(caller) for caller in reached}
 
 
-def test_each_pod_reaches_the_ports_of_those_that_it_calls_and_no_others(
-    installation: Installation, network: _Network
-) -> None:
-    installation.node.enforce_policies()
-    installation.wait(lambda: network.reached_by("planner") != network.targets("planner"), "policies are enforced")
+@pytest.mark.usefixtures("enforced")
+def test_each_pod_reaches_the_ports_of_those_that_it_calls_and_no_others(network: _Network) -> None:
     reached = network.reached()
     wrong = {caller: found ^ (_expected(caller) & network.targets(caller)) for caller, found in reached.items()}
     assert {caller: targets for caller, targets in wrong.items() if targets} == {}
@@ -116,6 +120,7 @@ def _expected(caller: str) -> set[str]:
     return {_name(port) for port in PORTS if may_reach(STRANGER, port)} | {*_NODE}
 
 
+@pytest.mark.usefixtures("enforced")
 def test_values_say_who_comes_to_the_gateway_and_who_scrapes(installation: Installation, network: _Network) -> None:
     """No pod is replaced for it."""
     before = {pod.uid for pod in installation.pods.all()}
@@ -143,6 +148,7 @@ def _only(namespace: str) -> str:
     return f"--set-json=networkPolicy.{namespace}={json.dumps([peer])}"
 
 
+@pytest.mark.usefixtures("enforced")
 def test_a_release_that_is_made_anew_under_policies_answers_clients_of_other_namespaces(
     installation: Installation, others: dict[str, Container], undisturbed: dict[int, str]
 ) -> None:
