@@ -3,6 +3,7 @@
 import time
 from collections.abc import Callable
 from functools import partial
+from typing import Any
 
 from tests.cluster.containers import Container
 from tests.cluster.installation import NUM_PODS, Installation
@@ -34,8 +35,8 @@ class Churn:
                 "helm upgrade": self._upgrade,
                 "helm rollback": self._served.roll_back,
                 "a model comes and goes": self._add_a_model,
-                "two groups of a model instead of all, and back": self._change_replicas,
-                "stages, and back": self._change_layout,
+                "two groups of a model, and back": self._change_replicas,
+                "two stages, and back": self._change_layout,
                 "FLUSHALL": self._flush,
                 f"the API server is away for {_AWAY_S:g} s": self._lose_the_api_server,
             }
@@ -89,26 +90,34 @@ class Churn:
 
     def _add_a_model(self) -> None:
         """It is asked, and those that were there give groups up for it, and get them back."""
-        served = self._served
+        served, before = self._served, self._shape()
         assert not served.declare(_ANOTHER, path=str(served.models / MODEL))
         served.wait_for(_ANOTHER, "Loaded")
         with client_of(served.url) as client:
             answer = client.completions.create(model=_ANOTHER, prompt="Headway", max_tokens=4)
         assert answer.choices[0].text
         served.delete(_ANOTHER)
-        served.wait(lambda: served.status(MODEL).get("groups") == "4/4", "the other model has its groups back")
+        served.wait(lambda: self._shape() == before, "the other model is as before")
 
     def _change_replicas(self) -> None:
-        for bounds, groups in (({"min": 1, "max": 2}, "2/2"), (None, "4/4")):
-            self._served.patch(MODEL, replicas=bounds)
-            self._served.wait(lambda groups=groups: self._served.status(MODEL).get("groups") == groups, groups)  # type: ignore[misc]
+        before = self._shape()
+        self._reshape({"replicas": {"min": 2, "max": 2}, "parallelism": {"tp": 1}}, ("2/2", "one worker"))
+        self._reshape({}, before)
 
     def _change_layout(self) -> None:
-        before = self._served.status(MODEL).get("layout")
-        for parallelism, layout in (({"tp": 1, "pp": 2}, "pp 2"), (None, before)):
-            self._served.patch(MODEL, parallelism=parallelism)
-            self._served.wait(lambda layout=layout: self._served.status(MODEL).get("layout") == layout, f"{layout}")  # type: ignore[misc]
-            self._served.wait_for(MODEL, "Loaded")
+        before = self._shape()
+        self._reshape({"parallelism": {"tp": 1, "pp": 2}}, ("2/2", "pp 2"))
+        self._reshape({}, before)
+
+    def _reshape(self, spec: dict[str, Any], shape: tuple[str, str]) -> None:
+        self._served.patch(MODEL, **{"replicas": None, "parallelism": None} | spec)
+        self._served.wait(lambda: self._shape() == shape, f"the model is served by {shape}")
+        self._served.wait_for(MODEL, "Loaded")
+
+    def _shape(self) -> tuple[str, str]:
+        """How many groups the model has, of those that it is to have, and their layout."""
+        status = self._served.status(MODEL)
+        return status.get("groups", ""), status.get("layout", "")
 
     def _flush(self) -> None:
         store = self._served.redis()

@@ -37,11 +37,12 @@ def test_whatever_happens_one_after_the_other_no_client_notices(
             if time.monotonic() > deadline_s:
                 break
             load.look()
-            began_s, began_at = time.monotonic(), time.strftime("%H:%M:%S")
+            began_s = time.monotonic()
+            print(f"{time.strftime('%H:%M:%S')} {name}:", end=" ", flush=True)
             churn.happenings()[name]()
             churn.settle()
             memory.sample()
-            print(f"{began_at} {name}: well again after {time.monotonic() - began_s:.1f} s; {load.look()}", flush=True)
+            print(f"well again after {time.monotonic() - began_s:.1f} s; {load.look()}", flush=True)
             assert not load.faults, "\n".join(load.faults)
     print(memory.table())
     _assert_nothing_is_left(served)
