@@ -33,7 +33,7 @@ class Churn:
             | {f"one {kind} more, and one less": partial(self._scale, kind) for kind in _TWO_OF}
             | {
                 "helm upgrade": self._upgrade,
-                "helm rollback": self._served.roll_back,
+                "helm rollback": self._roll_back,
                 "a model comes and goes": self._add_a_model,
                 "two groups of a model, and back": self._change_replicas,
                 "two stages, and back": self._change_layout,
@@ -87,6 +87,11 @@ class Churn:
         """Every pod is replaced."""
         self._num_upgrades += 1
         self._served.upgrade(f"--set-string=podAnnotations.churn={self._num_upgrades}")
+
+    def _roll_back(self) -> None:
+        if not self._num_upgrades:
+            self._upgrade()
+        self._served.roll_back()
 
     def _add_a_model(self) -> None:
         """It is asked, and those that were there give groups up for it, and get them back."""

@@ -173,17 +173,6 @@ async def test_suspects_that_ask_the_same_all_go_on_once_something_has_come_of_o
     await second.catch_up()
 
 
-def test_what_workers_that_leave_have_not_computed_is_no_suspect(client: openai.OpenAI, world: World) -> None:
-    """It went there before anybody knew. Had two workers died of it, it would end."""
-    expected = client.completions.create(**NEIGHBOUR).choices[0].text
-    world.worker.leaves = True
-    with worker_process() as (_, endpoint):
-        leaving = dict.fromkeys(("worker-0", "worker-1"), world.worker_endpoint)
-        world.router.workers = leaving | {"worker-9": endpoint}
-        assert client.completions.create(**NEIGHBOUR).choices[0].text == expected
-    assert [route.excluded_worker_ids for route in world.router.routed][-1] == ["worker-0", "worker-1"]
-
-
 async def test_one_that_leaves_while_it_waits_for_its_turn_takes_none() -> None:
     quarantine = Quarantine(lambda: 0.0)
     first, second, third = (trial_of(quarantine, sampled(top_k=number + 1)) for number in range(3))
