@@ -19,7 +19,7 @@ UV_RUN := $(if $(findstring $(BUILD)/uv,$(UV)),PYTHONPATH=$(BUILD)/uv $(UV),$(UV
 # nvcc from $CUDA_HOME or the PATH, or fetched into build/cuda.
 export CUDA_HOME ?= $(if $(shell command -v nvcc),,$(abspath $(BUILD)/cuda/nvidia/cu13))
 
-.PHONY: help install lock vllm test-vllm demo dashboards chart test test-chart test-release test-install test-cluster test-node container-packages image test-flaky test-kernels cuda lint audit fuzz chaos full-disk format clean soak bench-serve bench-vllm bench-overhead bench-admission \
+.PHONY: help install lock vllm test-vllm demo dashboards chart test test-chart test-release test-install test-cluster test-node test-cluster-nightly container-packages image test-flaky test-kernels cuda lint audit fuzz chaos full-disk format clean soak bench-serve bench-vllm bench-overhead bench-admission \
   bench-encoders bench-sharing bench-waste bench-ablation bench-steps bench-prefix bench-parallel bench-parallel-figures \
   bench-parallel-measured bench-fabric bench-profile bench-captures bench-migration bench-reliability bench-disaggregation bench-alpaserve \
   bench-alpaserve-generated bench-alpaserve-mixed bench-alpaserve-figures bench-alpaserve-fidelity demo-alpaserve \
@@ -143,6 +143,7 @@ ETCD := $(PROGRAMS)/etcd-v3.6.13
 KUBERNETES := $(PROGRAMS)/kubernetes-and-node-v1.36.3
 KWOK := $(PROGRAMS)/kwok-v0.8.0
 COREDNS := $(PROGRAMS)/coredns-v1.14.7
+KUBE_ROUTER := $(PROGRAMS)/kube-router-v2.1.0
 GO_VERSION_OF = v$(lastword $(subst -v, ,$(notdir $@)))
 
 .PHONY: go
@@ -158,14 +159,15 @@ $(HELM): GO_PACKAGE := helm.sh/helm/v3/cmd/helm
 $(KUBECONFORM): GO_PACKAGE := github.com/yannh/kubeconform/cmd/kubeconform
 $(KWOK): GO_PACKAGE := sigs.k8s.io/kwok/cmd/kwok
 
-# `go install` refuses modules with replace lines, and CoreDNS is to have two plugins: these have a module here that
-# requires them.
+# `go install` refuses modules with replace lines (kube-router is one too), and CoreDNS is to have two plugins: these have
+# a module here that requires them.
 $(ETCD): PROGRAM := etcd
 $(KUBERNETES): PROGRAM := kubernetes
 $(KUBERNETES): LINKED_WITH := -X k8s.io/component-base/version.gitVersion=$(lastword $(subst -v, v,$(notdir $(KUBERNETES))))
 $(COREDNS): PROGRAM := coredns
-$(ETCD) $(KUBERNETES) $(COREDNS): | go
-	@echo "Building $(notdir $@) (Kubernetes: ten minutes, the others two, once) ..."
+$(KUBE_ROUTER): PROGRAM := kube-router
+$(ETCD) $(KUBERNETES) $(COREDNS) $(KUBE_ROUTER): | go
+	@echo "Building $(notdir $@) (Kubernetes: ten minutes, the others two to four, once) ..."
 	@mkdir -p $(PROGRAMS)
 	@cd tests/cluster/programs/$(PROGRAM) && CGO_ENABLED=0 timeout --foreground 1800 go build -mod=readonly -o $@.new -ldflags "-s -w $(LINKED_WITH)" .
 	@mv $@.new $@
@@ -207,7 +209,7 @@ image: ## The slim image, built from its Dockerfile without Docker: build/images
 
 container-packages: ## Install what builds and runs containers, Debian's packages, system-wide; as root
 	@apt-get install --yes --no-install-recommends $(CONTAINER_PACKAGES) || { apt-get update && apt-get install --yes --no-install-recommends $(CONTAINER_PACKAGES); }
-CONTAINER_PACKAGES := buildah containerd containernetworking-plugins iptables iproute2 mmdebstrap runc
+CONTAINER_PACKAGES := buildah containerd containernetworking-plugins ipset iptables iproute2 mmdebstrap runc
 CAN_RUN_CONTAINERS = type buildah containerd iptables mmdebstrap runc >/dev/null 2>&1 && test -x /usr/lib/cni/ptp \
   && $(PY) -m tests.cluster.apart
 
@@ -252,6 +254,35 @@ test-node: install ## A real node of Kubernetes: containers from the image, in n
 	elif $(MAKE) $(NODE_PROGRAMS) $(IMAGES)/headway.tar; \
 	then $(NODE_TESTS) $(addprefix tests/cluster/test_,node.py node_release.py node_disturbances.py node_uninstall.py); \
 	else echo "make: programs are missing: a real node is NOT tested."; fi
+
+# The version before, beside this one: main of the 27th of November, under a number of its own, with the packages of
+# .venv. A clone may be without its past.
+PREVIOUS_COMMIT := a74b0d654f870708174e76b00d47ca0a0ceb6352
+PREVIOUS := $(abspath $(BUILD))/previous
+$(PREVIOUS)/.installed: $(BUILD)/.installed Makefile | $(UV)
+	@rm -rf $(PREVIOUS) && mkdir -p $(PREVIOUS)/tree
+	@commit=$(PREVIOUS_COMMIT); git cat-file -e "$$commit^{commit}" 2>/dev/null || { commit=HEAD; \
+	  echo "make: this clone does not have $(PREVIOUS_COMMIT): the version before is THIS ONE under another number."; }; \
+	git archive "$$commit" pyproject.toml README.md services workers kernels proto deploy helm | tar -x -C $(PREVIOUS)/tree
+	@sed -i 's/^version = .*/version = "0.0.9"/' $(PREVIOUS)/tree/pyproject.toml
+	@$(UV_RUN) venv --quiet --python 3.11 $(PREVIOUS)/.venv
+	@of() { $$1 -c 'import sysconfig; print(sysconfig.get_path("purelib"))'; }; \
+	of $(abspath $(PY)) > "$$(of $(PREVIOUS)/.venv/bin/python)/packages.pth"
+	@$(PREVIOUS)/.venv/bin/python $(PREVIOUS)/tree/proto/generate.py
+	@$(UV_RUN) pip install --quiet --python $(PREVIOUS)/.venv/bin/python --no-deps --no-build-isolation --editable $(PREVIOUS)/tree
+	@touch $@
+
+test-cluster-nightly: MINUTES = 60
+test-cluster-nightly: install ## What takes long on a real node: network policies enforced, two versions side by side, an hour of churn (MINUTES=60, SEED=)
+	@if $(MAKE) $(HELM) $(PREVIOUS)/.installed; \
+	then HEADWAY_PREVIOUS=$(PREVIOUS) $(CLUSTER_TESTS) -n 0 -s tests/cluster/test_versions.py; \
+	else echo "make: the version before could not be had: two versions side by side are NOT tested."; fi
+	@if ! { $(CAN_RUN_CONTAINERS) && type ipset >/dev/null 2>&1; }; \
+	then echo "make: this machine runs no containers (it takes root, and make container-packages): policies and churn are NOT tested."; \
+	elif $(MAKE) $(NODE_PROGRAMS) $(KUBE_ROUTER) $(IMAGES)/headway.tar; \
+	then HEADWAY_KUBE_ROUTER=$(KUBE_ROUTER) HEADWAY_CHURN_MINUTES=$(MINUTES) HEADWAY_CHURN_SEED=$(SEED) \
+	  $(NODE_TESTS) -s $(addprefix tests/cluster/test_,policies.py churn.py); \
+	else echo "make: programs are missing: policies and churn are NOT tested."; fi
 
 test-kernels: install cuda-if-possible ## The kernels' tests: on the CPU, and on a GPU where there is one
 	@$(PY) -m pytest -n 2 --dist loadfile --no-loadscope-reorder -q tests/kernels tests/gpu

@@ -36,7 +36,7 @@ class UnderWay:
         """
         try:
             with ThreadPoolExecutor(len(self._endpoints)) as pool:
-                return sorted(chain.from_iterable(pool.map(_open_books, self._endpoints.items())))
+                return sorted(chain.from_iterable(pool.map(open_books, self._endpoints.items())))
         except httpx.TransportError:
             self._find()
             raise
@@ -48,7 +48,12 @@ class UnderWay:
         }
 
 
-def _open_books(process: tuple[tuple[str, str], str]) -> list[str]:
+def open_books(process: tuple[tuple[str, str], str]) -> list[str]:
+    """Which books have something in them; of a gateway, router or worker: its kind, its name, where its metrics are.
+
+    Raises:
+        httpx.TransportError: it does not answer.
+    """
     (kind, name), endpoint = process
     text = httpx.get(f"http://{endpoint}/metrics", timeout=_TIMEOUT_S).text
     return [f"{name}'s {book}" for book in _BOOKS[kind] if _total(text, book)]

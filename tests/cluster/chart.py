@@ -21,22 +21,24 @@ def helm(*arguments: str) -> "subprocess.CompletedProcess[str]":
     return subprocess.run([os.environ["HEADWAY_HELM"], *arguments], capture_output=True, text=True, check=False)
 
 
-def render(*values: Path, changes: Mapping[str, Any] | None = None, release: str = "headway") -> str:
+def render(
+    *values: Path, changes: Mapping[str, Any] | None = None, release: str = "headway", chart: Path = CHART
+) -> str:
     """The release's objects. AssertionError with Helm's words where it refuses the values."""
-    result = try_render(*values, changes=changes, release=release)
+    result = try_render(*values, changes=changes, release=release, chart=chart)
     assert result.returncode == 0, result.stderr
     return result.stdout
 
 
 def try_render(
-    *values: Path, changes: Mapping[str, Any] | None = None, release: str = "headway"
+    *values: Path, changes: Mapping[str, Any] | None = None, release: str = "headway", chart: Path = CHART
 ) -> "subprocess.CompletedProcess[str]":
     """Renders the chart with values files, and with changes laid over them."""
     with tempfile.NamedTemporaryFile("w", suffix=".yaml") as file:
         yaml.safe_dump(dict(changes or {}), file)
         file.flush()
         named = [part for path in (*values, Path(file.name)) for part in ("--values", str(path))]
-        return helm("template", release, str(CHART), "--namespace", "serving", *KUBE_VERSION, *named)
+        return helm("template", release, str(chart), "--namespace", "serving", *KUBE_VERSION, *named)
 
 
 def objects(text: str) -> list[dict[str, Any]]:

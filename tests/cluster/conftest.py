@@ -25,7 +25,10 @@ _ON_KUBERNETES = [f"test_{part}.py" for part in ("install", "pools", "resources"
 _NEEDS = {
     "HEADWAY_HELM": ["test_*.py"],
     "HEADWAY_KUBERNETES": _ON_KUBERNETES,
-    "HEADWAY_NODE_DIR": ["test_node*.py"],
+    "HEADWAY_NODE_DIR": ["test_node*.py", "test_policies.py", "test_churn.py"],
+    "HEADWAY_KUBE_ROUTER": ["test_policies.py"],
+    "HEADWAY_CHURN_MINUTES": ["test_churn.py"],
+    "HEADWAY_PREVIOUS": ["test_versions.py"],
 }
 
 collect_ignore_glob = [pattern for name, patterns in _NEEDS.items() if name not in os.environ for pattern in patterns]

@@ -1,5 +1,6 @@
 """The pods of a namespace that run on a real node."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,6 +14,7 @@ class Container:
     Attributes:
         component: what it is of a release of the chart; empty for others.
         uid: of the pod; another one of the same name has another.
+        address: of the pod; empty before it has one.
         started_at: when the container was, in a form that sorts.
     """
 
@@ -22,6 +24,7 @@ class Container:
     is_ready: bool
     is_leaving: bool
     container_id: str
+    address: str
     num_starts: int
     started_at: str
 
@@ -60,6 +63,17 @@ class Containers:
         return "\n".join(told)
 
 
+def restricted_pod(name: str, container: Mapping[str, Any], labels: Mapping[str, str] | None = None) -> dict[str, Any]:
+    """A pod as the chart's are, with one container; labelled as an app of its name where no labels are given."""
+    rights = {"allowPrivilegeEscalation": False, "readOnlyRootFilesystem": True, "capabilities": {"drop": ["ALL"]}}
+    security = {"runAsNonRoot": True, "runAsUser": 10001, "seccompProfile": {"type": "RuntimeDefault"}}
+    common = {"name": name, "imagePullPolicy": "Never", "securityContext": rights}
+    common["volumeMounts"] = [{"name": "tmp", "mountPath": "/tmp"}]
+    volumes = [{"name": "tmp", "emptyDir": {}}]
+    spec = {"containers": [dict(container) | common], "securityContext": security, "volumes": volumes}
+    return {"metadata": {"name": name, "labels": dict(labels or {"app": name})}, "spec": spec}
+
+
 def _container(pod: dict[str, Any]) -> Container:
     metadata, status = pod["metadata"], pod["status"]
     states = status.get("containerStatuses", [])
@@ -71,6 +85,7 @@ def _container(pod: dict[str, Any]) -> Container:
         is_ready=("Ready", "True") in conditions,
         is_leaving="deletionTimestamp" in metadata,
         container_id="".join(state.get("containerID", "") for state in states),
+        address=status.get("podIP", ""),
         num_starts=sum(state["restartCount"] + 1 for state in states),
         started_at="".join(state["state"].get("running", {}).get("startedAt", "") for state in states),
     )

@@ -22,7 +22,10 @@ from tests.cluster.processes import Processes
 HERE = Path(__file__).parent
 NODE_KIND = "tests.headway.dev/kind"
 """A label of nodes."""
+SERVICES = "10.96.0.0/16"
+"""Addresses of Services."""
 _LOOPBACK = "127.0.0.1"
+_PORT = 6443  # the usual one of an API server, which the chart's network policies count on
 _ADMIN = "a-token-of-the-tests"
 _TOKEN_S = 3600
 # A node that the API server has not heard of for so long is taken for lost, and its pods for not ready: a real one has
@@ -45,13 +48,13 @@ class ControlPlane:
     def __init__(self, directory: Path, host: str = _LOOPBACK) -> None:
         self._directory = directory
         self._etcd_port, self._etcd_peers_port, port = (take_port(_LOOPBACK, 0, option="--port") for _ in range(3))
-        self.address = (host, port)
+        self.address = (host, port if host == _LOOPBACK else _PORT)
         self.audit = Audit(directory / "audit.log")
         self._certificate = directory / "certificates/apiserver.crt"  # the API server makes it
         self.kubeconfig = directory / "kubeconfig"
         self._processes = Processes(directory, {"PATH": os.environ["PATH"], "HOME": str(directory)})
         self._client = httpx.Client(
-            base_url=f"https://{host}:{port}",
+            base_url=f"https://{host}:{self.address[1]}",
             headers={"user-agent": TESTS},
             verify=False,  # the certificate is not there yet
             timeout=30,
@@ -94,7 +97,7 @@ class ControlPlane:
             "--service-account-issuer=https://kubernetes.default.svc",
             f"--service-account-key-file={self._directory / 'accounts.key'}",
             f"--service-account-signing-key-file={self._directory / 'accounts.key'}",
-            "--service-cluster-ip-range=10.96.0.0/16",
+            f"--service-cluster-ip-range={SERVICES}",
             # The Service of the API server has no loopback address.
             f"--endpoint-reconciler-type={'none' if self._is_pretended else 'lease'}",
             "--kubelet-preferred-address-types=InternalIP",

@@ -4,7 +4,8 @@ import base64
 import json
 import os
 import shutil
-from collections.abc import Iterator
+import signal
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -12,12 +13,19 @@ from typing import Any
 import redis
 
 from tests.cluster.apart import DIRECTORY
-from tests.cluster.cluster import NAMESPACE, Cluster, make_namespace, upgrade
+from tests.cluster.cluster import NAMESPACE, RESOURCES, Cluster, make_namespace, upgrade
 from tests.cluster.containers import Container, Containers
 from tests.cluster.control_plane import ControlPlane
 from tests.cluster.node import NAME, Node
 
+NUM_PODS = {
+    **dict.fromkeys(("controller", "gateway", "router"), 2),
+    **dict.fromkeys(("kvcache", "planner", "profiler", "redis"), 1),
+    "worker-v100": 2,
+}
+"""Of each component."""
 MODELS = Path("/models")  # where pods have them
+_MERGE = "application/merge-patch+json"
 FLAGS = (
     *(f"--set={service}.replicas=2" for service in ("router", "controller")),
     "--set=gateway.leaveSeconds=5",
@@ -66,6 +74,39 @@ class Installation(Cluster):
     def wait_until_ready(self) -> None:
         """Until every pod is ready, and none is about to go."""
         self.wait(self.pods.are_ready, "every pod is ready")
+
+    def left(self, pods: Iterable[Container]) -> list[Container]:
+        """Which of these are there still."""
+        uids = {pod.uid for pod in self.pods.all()}
+        return [pod for pod in pods if pod.uid in uids]
+
+    def delete_by_force(self, pod: Container) -> None:
+        arguments = ("delete", "pod", pod.name, f"--namespace={NAMESPACE}", "--force", "--grace-period=0")
+        result = self.plane.kubectl(*arguments)
+        assert result.returncode == 0, result.stderr
+
+    def evict(self, pod: Container) -> int:
+        """The status of the answer: 201, or 429 while a budget forbids it."""
+        body = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": pod.name, "namespace": NAMESPACE}}
+        return self.plane.call("POST", f"{self.pods.path}/{pod.name}/eviction", body).status_code
+
+    def kill(self, pod: Container) -> None:
+        """Its container, by the first process."""
+        os.kill(self.node.first_process(pod.container_id), signal.SIGKILL)
+
+    def patch(self, name: str, **spec: Any) -> None:
+        """Changes what a model's resource says; None for nothing, which is left to the planner then."""
+        assert self.plane.call("PATCH", f"{RESOURCES}/{name}", {"spec": spec}, kind=_MERGE).is_success
+
+    def scale(self, component: str, num: int) -> None:
+        """Sets how many pods a Deployment is to have, until the release is made anew."""
+        path = f"/apis/apps/v1/namespaces/{NAMESPACE}/deployments/headway-{component}/scale"
+        assert self.plane.call("PATCH", path, {"spec": {"replicas": num}}, kind=_MERGE).is_success
+
+    def roll_back(self) -> None:
+        """To the revision before. Returns when its pods are ready."""
+        result = self.plane.helm("rollback", "headway", "--namespace", NAMESPACE, "--wait", "--timeout=9m")
+        assert result.returncode == 0, result.stderr
 
 
 @contextmanager

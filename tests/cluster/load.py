@@ -3,8 +3,9 @@
 import itertools
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from typing import Self
 
 import openai
@@ -21,10 +22,40 @@ _MOST_AT_ONCE = 256
 _TIMEOUT_S = 300
 
 
-def text_of_stream(client: openai.OpenAI, seed: int) -> tuple[str, float]:
-    """The text of a long stream, and the longest time in seconds in which nothing came of it. AssertionError where it
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """What clients saw for a while.
+
+    Attributes:
+        num_answers, num_streams: that came to their end.
+        slowest_s: that an answer took.
+        longest_s: in which nothing came of a stream.
+    """
+
+    num_answers: int = 0
+    num_streams: int = 0
+    slowest_s: float = 0.0
+    longest_s: float = 0.0
+
+    def __add__(self, other: "Seen") -> "Seen":
+        return Seen(
+            self.num_answers + other.num_answers,
+            self.num_streams + other.num_streams,
+            max(self.slowest_s, other.slowest_s),
+            max(self.longest_s, other.longest_s),
+        )
+
+    def __str__(self) -> str:
+        return (
+            f"{self.num_answers} answers, the slowest after {self.slowest_s:.1f} s; "
+            f"{self.num_streams} streams, longest gap {self.longest_s:.1f} s"
+        )
+
+
+def text_of_stream(client: openai.OpenAI, seed: int, *, note_gap: Callable[[float], None] = lambda _: None) -> str:
+    """The text of a long stream; each time in seconds in which nothing came of it is noted. AssertionError where it
     ended early."""
-    text, longest_s, num_chunks, reason, last_s = "", 0.0, 0, None, time.monotonic()
+    text, num_chunks, reason, last_s = "", 0, None, time.monotonic()
     for chunk in client.completions.create(
         model=MODEL,
         prompt=_PROMPT,
@@ -35,11 +66,12 @@ def text_of_stream(client: openai.OpenAI, seed: int) -> tuple[str, float]:
         extra_body={"ignore_eos": True},
     ):
         now_s = time.monotonic()
-        longest_s, last_s = max(longest_s, now_s - last_s), now_s
+        note_gap(now_s - last_s)
+        last_s = now_s
         for choice in chunk.choices:
             text, num_chunks, reason = text + choice.text, num_chunks + 1, choice.finish_reason or reason
     assert reason == "length", f"a stream ended after {num_chunks} chunks: {reason}"
-    return text, longest_s
+    return text
 
 
 def client_of(url: str) -> openai.OpenAI:
@@ -56,17 +88,14 @@ class Load:
         undisturbed: the texts of the streams by their seeds.
 
     Attributes:
-        num_answers, num_streams: that came to their end.
-        slowest_s: that an answer took.
-        longest_s: in which nothing came of a stream.
+        seen: by all clients since the beginning.
+        faults: what was wrong, with the time of day.
     """
 
     def __init__(self, url: str, undisturbed: Mapping[int, str]) -> None:
-        self.num_answers = 0
-        self.num_streams = 0
-        self.slowest_s = 0.0
-        self.longest_s = 0.0
+        self.seen = Seen()
         self.faults: list[str] = []
+        self._lately = Seen()
         self._url = url
         self._undisturbed = undisturbed
         self._lock = threading.Lock()
@@ -87,25 +116,28 @@ class Load:
             thread.join()
         self._are_streams_over.set()
         self._asking.join()
-        print(
-            f"{self.num_answers} answers, the slowest after {self.slowest_s:.1f} s; "
-            f"{self.num_streams} streams, longest gap {self.longest_s:.1f} s"
-        )
+        print(self.seen)
         assert not self.faults, "\n".join(self.faults)
-        assert self.longest_s < LONGEST_GAP_S
-        assert self.num_answers
-        assert self.num_streams
+        assert self.seen.longest_s < LONGEST_GAP_S
+        assert self.seen.num_answers
+        assert self.seen.num_streams
+
+    def look(self) -> Seen:
+        """What was seen since the last look, or the beginning."""
+        with self._lock:
+            lately, self._lately = self._lately, Seen()
+        return lately
 
     def _stream(self, seed: int) -> None:
         with client_of(self._url) as client:
             while not self._is_leaving.is_set():
                 try:
-                    text, longest_s = text_of_stream(client, seed)
+                    text = text_of_stream(client, seed, note_gap=lambda gap_s: self._note(Seen(longest_s=gap_s)))
                     is_same = text == self._undisturbed[seed]
                     fault = "" if is_same else f"the stream with seed {seed} has another text"
                 except (openai.OpenAIError, AssertionError, OSError) as error:
-                    fault, longest_s = f"stream with seed {seed}: {error!r}", 0.0
-                self._note(fault, num_streams=1, longest_s=longest_s)
+                    fault = f"stream with seed {seed}: {error!r}"
+                self._note(Seen(num_streams=int(not fault)), fault)
 
     def _ask_steadily(self) -> None:
         with client_of(self._url) as client, ThreadPoolExecutor(_MOST_AT_ONCE) as pool:
@@ -123,24 +155,19 @@ class Load:
             fault = "" if used == _SHORT_TOKENS else f"an answer has {used} tokens"
         except openai.OpenAIError as error:
             fault = f"request: {error!r}"
-        self._note(fault, num_answers=1, slowest_s=time.monotonic() - began_s)
+        self._note(Seen(num_answers=int(not fault), slowest_s=time.monotonic() - began_s), fault)
 
-    def _note(
-        self, fault: str, *, num_answers: int = 0, num_streams: int = 0, slowest_s: float = 0.0, longest_s: float = 0.0
-    ) -> None:
+    def _note(self, seen: Seen, fault: str = "") -> None:
         with self._lock:
+            self.seen += seen
+            self._lately += seen
             if fault:
                 self.faults.append(f"{time.strftime('%H:%M:%S')} {fault}")
                 self._is_leaving.wait(1)  # a load that fails is not to be a flood
-            else:
-                self.num_answers += num_answers
-                self.num_streams += num_streams
-            self.slowest_s = max(self.slowest_s, slowest_s)
-            self.longest_s = max(self.longest_s, longest_s)
 
 
 def texts(url: str, seeds: Sequence[int] = SEEDS) -> dict[int, str]:
     """The texts of the streams, where nothing disturbs them."""
     with client_of(url) as client, ThreadPoolExecutor(len(seeds)) as pool:
-        found = pool.map(lambda seed: text_of_stream(client, seed)[0], seeds)
+        found = pool.map(lambda seed: text_of_stream(client, seed), seeds)
         return dict(zip(seeds, found, strict=True))

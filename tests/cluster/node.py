@@ -14,11 +14,13 @@ from typing import Self
 import httpx
 
 from tests.cluster.apart import DIRECTORY
-from tests.cluster.control_plane import ControlPlane
+from tests.cluster.control_plane import SERVICES, ControlPlane
 from tests.cluster.processes import Processes
 
 NAME = "here"
-_HOST = "10.88.0.1"
+HOST = "10.88.0.1"
+"""Its address for pods."""
+KUBELET_PORT = 10250
 _PODS = "10.89.0.0/16"
 _DOMAIN = "cluster.local"
 _SOCKET = "/run/containerd/containerd.sock"
@@ -51,6 +53,27 @@ class Node:
     def __exit__(self, *_: object) -> None:
         self._processes.__exit__()
 
+    @contextmanager
+    def enforcing_policies(self) -> Iterator[None]:
+        """Network policies hold meanwhile, a moment after the block begins: kube-router's firewall sees to it."""
+        self._processes.spawn(
+            "kube-router",
+            os.environ["HEADWAY_KUBE_ROUTER"],
+            f"--kubeconfig={self._plane.kubeconfig}",
+            f"--hostname-override={NAME}",
+            f"--service-cluster-ip-range={SERVICES}",
+            "--run-firewall=true",
+            "--run-router=false",
+            "--run-service-proxy=false",
+            "--health-port=0",
+        )
+        try:
+            yield
+        finally:
+            self._processes.kill("kube-router")
+            for chain in ("INPUT", "FORWARD", "OUTPUT"):
+                self._processes.run("iptables", "--flush", f"KUBE-ROUTER-{chain}")
+
     def load(self, archive: Path) -> None:
         """Takes the images of an archive, as `docker save` writes them."""
         result = self._ctr("images", "import", str(archive))
@@ -58,9 +81,12 @@ class Node:
 
     def first_process(self, container_id: str) -> int:
         """The process that a running container is, as this machine numbers it; an id is as the kubelet tells it."""
+        return self.first_processes()[container_id]
+
+    def first_processes(self) -> dict[str, int]:
+        """Those of all containers, by their ids."""
         told = self._ctr("tasks", "list").stdout.splitlines()
-        numbers = {name: int(number) for name, number, *_ in map(str.split, told[1:])}
-        return numbers[container_id.removeprefix("containerd://")]
+        return {f"containerd://{name}": int(number) for name, number, *_ in map(str.split, told[1:])}
 
     def _ctr(self, *arguments: str) -> "subprocess.CompletedProcess[str]":
         return self._processes.run("ctr", f"--address={_SOCKET}", "--namespace=k8s.io", *arguments)
@@ -101,7 +127,8 @@ conf_dir = "{networks}"
         config = {
             "apiVersion": "kubelet.config.k8s.io/v1beta1",
             "kind": "KubeletConfiguration",
-            "address": _HOST,
+            "address": HOST,
+            "port": KUBELET_PORT,
             "authentication": {"anonymous": {"enabled": True}, "webhook": {"enabled": False}},
             "authorization": {"mode": "AlwaysAllow"},
             "cgroupDriver": "cgroupfs",
@@ -111,7 +138,7 @@ conf_dir = "{networks}"
             "failSwapOn": False,
             "oomScoreAdj": 0,
             "resolvConf": f"{self._directory}/resolv.conf",
-            "clusterDNS": [_HOST],
+            "clusterDNS": [HOST],
             "clusterDomain": _DOMAIN,
             "containerRuntimeEndpoint": f"unix://{_SOCKET}",
             # The disk is not the node's own.
@@ -126,7 +153,7 @@ conf_dir = "{networks}"
             f"--kubeconfig={self._plane.kubeconfig}",
             f"--root-dir={self._directory}/kubelet",
             f"--hostname-override={NAME}",
-            f"--node-ip={_HOST}",
+            f"--node-ip={HOST}",
         )
 
     def _start_proxy(self) -> None:
@@ -152,7 +179,7 @@ def node() -> Iterator[tuple[ControlPlane, Node]]:
     _add_interface()
     for part in ("plane", "node"):
         (directory / part).mkdir()
-    with ControlPlane(directory / "plane", _HOST) as plane, Node(plane, directory / "node") as running:
+    with ControlPlane(directory / "plane", HOST) as plane, Node(plane, directory / "node") as running:
         yield plane, running
 
 
@@ -160,7 +187,7 @@ def _add_interface() -> None:
     """A kubelet takes no loopback address for its node's. Services' addresses need a route before rules change them."""
     for command in (
         "link add headway type bridge",
-        f"address add {_HOST}/24 dev headway",
+        f"address add {HOST}/24 dev headway",
         "link set headway up",
         "route add default dev headway",
     ):

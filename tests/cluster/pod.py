@@ -7,7 +7,6 @@ variables that the downward API, Secrets and expansion would give it.
 import os
 import re
 import subprocess
-import sys
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -34,6 +33,9 @@ class Surroundings(Protocol):
 
     def resolve(self, text: str) -> str:
         """A text with the names of Services in it replaced by addresses."""
+
+    def python(self, image: str) -> str:
+        """The program in place of an image's Python."""
 
 
 class Pod:
@@ -164,7 +166,8 @@ class Pod:
 
     def _command(self) -> list[str]:
         words = [*self.container["command"], *self.container.get("args", [])]
-        program = {"python": [sys.executable], "headway": [sys.executable, "-m", "headway.cli"]}[words[0]]
+        python = self._surroundings.python(self.container["image"])
+        program = {"python": [python], "headway": [python, "-m", "headway.cli"]}[words[0]]
         bound = ["--bind", self.address] if self.component == "redis" else []
         return [*program, *map(self._local, words[1:]), *bound]
 

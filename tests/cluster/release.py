@@ -3,6 +3,7 @@
 import base64
 import random
 import re
+import sys
 import threading
 import time
 from collections.abc import Callable, Mapping
@@ -19,12 +20,16 @@ _LOOKS_EVERY_S = 0.2
 class Release:
     """The pods of a rendering. Use it as a context; leaving it ends all of them.
 
+    Args:
+        pythons: the programs that run what is in images with certain tags; for others it is this one.
+
     Attributes:
         kubernetes: host and port of an API server, and a directory with what its service account has mounted.
     """
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, *, pythons: Mapping[str, Path] | None = None) -> None:
         self.directory = directory
+        self._pythons = dict(pythons or {})
         self.kubernetes: tuple[tuple[str, int], Path] | None = None
         self.pods: dict[str, Pod] = {}
         self._secrets: dict[str, dict[str, str]] = {}
@@ -57,6 +62,9 @@ class Release:
         for name, address in self._services.items():
             text = re.sub(rf"(?<=[@/]){re.escape(name)}(?=:)", address, text)
         return text
+
+    def python(self, image: str) -> str:
+        return str(self._pythons.get(image.rpartition(":")[2], sys.executable))
 
     def apply(self, objects: list[dict[str, Any]]) -> None:
         """Makes pods what the rendering says. Pods whose template is another one are replaced one after the other: of

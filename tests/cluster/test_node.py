@@ -1,13 +1,12 @@
 """A real node: pods are containers with addresses of their own, and the slim image runs in a restricted namespace."""
 
 import os
-from typing import Any
 
 import pytest
 import redis
 
 from tests.cluster.cluster import make_namespace
-from tests.cluster.containers import Containers
+from tests.cluster.containers import Containers, restricted_pod
 from tests.cluster.control_plane import ControlPlane
 from tests.cluster.node import Node
 
@@ -19,7 +18,7 @@ _COMMAND = ["python", "-m", "headway.store.serve_redis", "--dir", "/tmp"]
 def test_a_container_whose_first_process_is_killed_is_started_again(real_node: tuple[ControlPlane, Node]) -> None:
     plane, here = real_node
     make_namespace(plane, "pausing")
-    plane.create("/api/v1/namespaces/pausing/pods", _pod("pause", {"image": "headway-pause:1"}))
+    plane.create("/api/v1/namespaces/pausing/pods", restricted_pod("pause", {"image": "headway-pause:1"}))
     pods = Containers(plane, "pausing")
     plane.wait(pods.are_ready, "the pod is ready")
     [pod] = pods.all()
@@ -34,7 +33,7 @@ def test_the_slim_image_serves_at_the_address_of_a_service(real_node: tuple[Cont
     make_namespace(plane, "storing")
     probe = {"tcpSocket": {"port": 6379}, "periodSeconds": 1}
     container = {"image": "headway:0.1.0", "command": _COMMAND, "readinessProbe": probe}
-    plane.create("/api/v1/namespaces/storing/pods", _pod("store", container))
+    plane.create("/api/v1/namespaces/storing/pods", restricted_pod("store", container))
     ports = [{"port": 80, "targetPort": 6379}]
     service = {"metadata": {"name": "store"}, "spec": {"selector": {"app": "store"}, "ports": ports}}
     address = plane.create("/api/v1/namespaces/storing/services", service)["spec"]["clusterIP"]
@@ -48,13 +47,3 @@ def _answers(client: "redis.Redis") -> bool:
         return bool(client.ping())
     except redis.ConnectionError:
         return False
-
-
-def _pod(name: str, container: dict[str, Any]) -> dict[str, Any]:
-    """As the chart's pods are."""
-    rights = {"allowPrivilegeEscalation": False, "readOnlyRootFilesystem": True, "capabilities": {"drop": ["ALL"]}}
-    security = {"runAsNonRoot": True, "runAsUser": 10001, "seccompProfile": {"type": "RuntimeDefault"}}
-    container = container | {"name": name, "imagePullPolicy": "Never", "securityContext": rights}
-    container |= {"volumeMounts": [{"name": "tmp", "mountPath": "/tmp"}]}
-    spec = {"containers": [container], "securityContext": security, "volumes": [{"name": "tmp", "emptyDir": {}}]}
-    return {"metadata": {"name": name, "labels": {"app": name}}, "spec": spec}

@@ -1,13 +1,11 @@
 """A release on a real node, under a steady load: no request fails, no stream pauses for long, and each is, token for
 token, what it would be undisturbed, whatever ends, is replaced or is away meanwhile."""
 
-import os
 import time
-from collections.abc import Iterable
 
 import pytest
 
-from tests.cluster.cluster import NAMESPACE, RESOURCES
+from tests.cluster.cluster import RESOURCES
 from tests.cluster.containers import Container
 from tests.cluster.installation import Installation
 from tests.cluster.load import MODEL, Load
@@ -33,12 +31,11 @@ def test_an_upgrade_and_a_rollback_replace_all_but_redis(served: Installation, u
     with Load(served.url, undisturbed):
         served.upgrade("--set=logLevel=warning")
         served.wait_until_ready()
-        assert [pod.component for pod in _left(served, before)] == ["redis"]
+        assert [pod.component for pod in served.left(before)] == ["redis"]
         between = served.pods.all()
-        result = served.plane.helm("rollback", "headway", "--namespace", NAMESPACE, "--wait", "--timeout=9m")
-        assert result.returncode == 0, result.stderr
+        served.roll_back()
         served.wait_until_ready()
-    assert [pod.component for pod in _left(served, between)] == ["redis"]
+    assert [pod.component for pod in served.left(between)] == ["redis"]
 
 
 @pytest.mark.parametrize("component", ["router", "worker"])
@@ -49,8 +46,8 @@ def test_one_that_is_deleted_by_force_is_made_again(
     with Load(served.url, undisturbed):
         for _ in range(2):
             newest = max(served.pods.of(component), key=lambda pod: pod.started_at)
-            _delete_by_force(served, newest)
-            served.wait(lambda newest=newest: not _left(served, [newest]), f"{newest.name} is gone")  # type: ignore[misc]
+            served.delete_by_force(newest)
+            served.wait(lambda newest=newest: not served.left([newest]), f"{newest.name} is gone")  # type: ignore[misc]
             served.wait_until_ready()
 
 
@@ -62,13 +59,13 @@ def test_a_controller_that_is_deleted_amid_a_change_is_succeeded_by_one_that_mak
     before = [pod for pod in served.pods.all() if pod.uid != active.uid]
     with Load(served.url, undisturbed):
         assert not served.declare(MODEL, parallelism={"tp": 2})
-        _delete_by_force(served, active)
+        served.delete_by_force(active)
         served.wait(lambda: served.status(MODEL).get("layout") == "tp 2", "the layout is another one")
         served.wait_for(MODEL, "Loaded")
         assert not served.declare(MODEL, parallelism={"tp": 1})
         served.wait(lambda: served.status(MODEL).get("layout") != "tp 2", "the layout is as before")
         served.wait_for(MODEL, "Loaded")
-    assert _left(served, before) == before
+    assert served.left(before) == before
 
 
 def test_layouts_that_are_patched_replace_no_pod(served: Installation, undisturbed: dict[int, str]) -> None:
@@ -76,10 +73,10 @@ def test_layouts_that_are_patched_replace_no_pod(served: Installation, undisturb
     before = {pod.uid: pod.num_starts for pod in served.pods.all()}
     with Load(served.url, undisturbed):
         for layout, parallelism in (("pp 2", {"tp": 1, "pp": 2}), ("tp 2", {"tp": 2, "pp": 1})):
-            _patch(served, parallelism)
+            served.patch(MODEL, parallelism=parallelism)
             served.wait(lambda layout=layout: served.status(MODEL).get("layout") == layout, layout)  # type: ignore[misc]
             served.wait_for(MODEL, "Loaded")
-        _patch(served, None)
+        served.patch(MODEL, parallelism=None)
         served.wait_for(MODEL, "Loaded")
     assert {pod.uid: pod.num_starts for pod in served.pods.all()} == before
 
@@ -90,12 +87,12 @@ def test_every_pod_is_evicted_once(served: Installation, undisturbed: dict[int, 
     others = [pod for pod in served.pods.all() if pod not in pods.values()]
     last = [pods.pop("redis"), *others]
     with Load(served.url, undisturbed):
-        assert {_evict(served, pod) for pod in pods.values()} == {201}
-        assert [_evict(served, pod) for pod in others] == [429] * 4
-        served.wait(lambda: not _left(served, pods.values()), "the first are gone")
+        assert {served.evict(pod) for pod in pods.values()} == {201}
+        assert [served.evict(pod) for pod in others] == [429] * 4
+        served.wait(lambda: not served.left(pods.values()), "the first are gone")
         served.wait_until_ready()
-        assert {_evict(served, pod) for pod in last} == {201}
-        served.wait(lambda: not _left(served, last), "the others are gone")
+        assert {served.evict(pod) for pod in last} == {201}
+        served.wait(lambda: not served.left(last), "the others are gone")
         served.wait_until_ready()
 
 
@@ -105,7 +102,7 @@ def test_a_cell_whose_first_process_is_killed_loads_its_models_again(
     """Its address, ports and process numbers are those of the run before."""
     cell = served.pods.of("worker")[0]
     with Load(served.url, undisturbed):
-        os.kill(served.node.first_process(cell.container_id), 9)
+        served.kill(cell)
         killed_s = time.time()
         served.wait(lambda: _num_loaded(served, cell, since_s=killed_s) == 2, "its workers have their model")
         took_s = time.time() - killed_s
@@ -114,7 +111,7 @@ def test_a_cell_whose_first_process_is_killed_loads_its_models_again(
         served.wait_for(MODEL, "Loaded")
     print(f"loaded again after {took_s:.1f} s")
     assert took_s < _LOADED_WITHIN_S
-    assert _left(served, [cell])
+    assert served.left([cell])
 
 
 def test_with_an_emptied_redis_the_same_models_are_ready_without_being_applied_again(
@@ -148,30 +145,6 @@ def test_a_status_that_is_edited_by_hand_is_put_right(served: Installation, undi
         path = f"{RESOURCES}/{MODEL}/status"
         assert served.plane.call("PATCH", path, body, kind=_MERGE).is_success
         served.wait(lambda: served.status(MODEL) == true, "the status is as it was")
-
-
-def _patch(served: Installation, parallelism: dict[str, int] | None) -> None:
-    """What the model's resource says of it; None for nothing, which is left to the planner then."""
-    body = {"spec": {"parallelism": parallelism}}
-    assert served.plane.call("PATCH", f"{RESOURCES}/{MODEL}", body, kind=_MERGE).is_success
-
-
-def _delete_by_force(served: Installation, *pods: Container) -> None:
-    for pod in pods:
-        arguments = ("delete", "pod", pod.name, f"--namespace={NAMESPACE}", "--force", "--grace-period=0")
-        result = served.plane.kubectl(*arguments)
-        assert result.returncode == 0, result.stderr
-
-
-def _evict(served: Installation, pod: Container) -> int:
-    body = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": pod.name, "namespace": NAMESPACE}}
-    return served.plane.call("POST", f"{served.pods.path}/{pod.name}/eviction", body).status_code
-
-
-def _left(served: Installation, pods: Iterable[Container]) -> list[Container]:
-    """Which of these are there still."""
-    uids = {pod.uid for pod in served.pods.all()}
-    return [pod for pod in pods if pod.uid in uids]
 
 
 def _num_loaded(served: Installation, cell: Container, *, since_s: float) -> int:

@@ -109,6 +109,7 @@ class ScriptedWorker(worker_pb2_grpc.WorkerServiceServicer):
         fail_submit: refuses sequences.
         fail_at: error of sequences that have so many tokens.
         move_at: worker to which sequences go on that have so many tokens.
+        leaves: ends its streams as soon as something is submitted, as a worker does that ends in good order.
     """
 
     step_s: float = 0.001
@@ -123,6 +124,7 @@ class ScriptedWorker(worker_pb2_grpc.WorkerServiceServicer):
     fail_submit: HeadwayError | None = None
     fail_at: tuple[int, HeadwayError] | None = None
     move_at: tuple[int, str] | None = None
+    leaves: bool = False
 
     @property
     def last(self) -> worker_pb2.SubmitSequence:
@@ -137,6 +139,8 @@ class ScriptedWorker(worker_pb2_grpc.WorkerServiceServicer):
         reader = asyncio.create_task(self._read(request_iterator, running, refused))
         try:
             while not reader.done():
+                if running and self.leaves:
+                    raise UnavailableError("The worker is going away.")
                 if running or refused:
                     outputs = [*refused, *self._step(running)]
                     refused.clear()

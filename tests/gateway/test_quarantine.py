@@ -162,6 +162,26 @@ async def test_suspects_are_tried_one_at_a_time_and_the_one_that_is_well_is_none
     trials[0].note_death()  # a suspect again, since nothing came of the worker where it was
 
 
+async def test_suspects_that_ask_the_same_all_go_on_once_something_has_come_of_one(database: Database) -> None:
+    """Each would else wait for the first token of those before it, at one gateway after the other."""
+    first, second = (Quarantine(lambda: 0.0, QuarantineStore(database)) for _ in range(2))
+    trials = [trial_of(each) for each in (first, first, first, second, second)]
+    for trial in trials:
+        trial.note_death()
+    await first.catch_up()
+    await second.catch_up()
+    await trials[0].begin()
+    waiting = [asyncio.create_task(trial.begin()) for trial in trials[1:]]
+    await asyncio.sleep(0)
+    assert not any(task.done() for task in waiting)
+    trials[0].note_output()
+    await asyncio.wait_for(asyncio.gather(*waiting[:2]), timeout=30)
+    await first.catch_up()
+    await second.catch_up()
+    await asyncio.wait_for(asyncio.gather(*waiting[2:]), timeout=30)
+    await second.catch_up()
+
+
 async def test_one_that_leaves_while_it_waits_for_its_turn_takes_none() -> None:
     quarantine = Quarantine(lambda: 0.0)
     first, second, third = (trial_of(quarantine, sampled(top_k=number + 1)) for number in range(3))

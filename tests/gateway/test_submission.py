@@ -6,7 +6,7 @@ import pytest
 
 from headway.core.request import FinishReason, GenerationRequest, Guide, GuideKind, SamplingParams, SequenceOutput
 from headway.gateway.client import Failure, Submit, TokenStreamClient
-from headway.gateway.link import Delivery, Links
+from headway.gateway.link import Delivery, LinkLost, Links
 from headway.gateway.output_queue import OutputQueue
 from headway.rpc.convert import group_from_pb, group_to_pb
 from headway.rpc.peers import Peers
@@ -64,5 +64,23 @@ async def test_a_request_too_large_to_send_fails_alone_and_its_neighbours_go_on(
         outputs += await asyncio.wait_for(neighbour.take(), 5)
     assert not link.is_broken
     assert worker.num_streams == 1
+    await links.close()
+    await server.stop(None)
+
+
+@pytest.mark.parametrize("leaves", [True, False])
+async def test_a_worker_that_leaves_is_told_from_one_that_dies(leaves: bool) -> None:
+    """What the first has not computed nobody died of."""
+    worker = ScriptedWorker(step_s=1, leaves=leaves)
+    server, port = await start(worker)
+    links = Links(TokenStreamClient(Peers(Membership(Database.connect("redis://127.0.0.1:1", namespace="nobody")))))
+    outputs = OutputQueue[Delivery]()
+    links.to(f"127.0.0.1:{port}").submit(Submit(samples("r", 1)), outputs)
+    found = await asyncio.wait_for(outputs.take(), 30)
+    if not leaves:  # its first token
+        await server.stop(None)
+        found = await asyncio.wait_for(outputs.take(), 30)
+    assert isinstance(found[-1], LinkLost)
+    assert (found[-1].was_open, found[-1].is_leaving) == (True, leaves)
     await links.close()
     await server.stop(None)

@@ -106,6 +106,7 @@ class World:
         ):
             log.clear()
         self.worker.fail_submit = self.worker.fail_at = self.worker.move_at = None
+        self.worker.leaves = False
         self.worker.step_s = 0.001
         self.worker.reply = ()
         self.worker.submitted.clear()

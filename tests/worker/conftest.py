@@ -86,7 +86,8 @@ async def serving(
     await server.start()
     async with grpc.aio.insecure_channel(endpoint) as channel:
         yield Bench(service, worker_pb2_grpc.WorkerServiceStub(channel), states, endpoint)
-    await service.stop()
+    if not service.is_stopped:
+        await service.stop()
     await server.stop(None)
 
 

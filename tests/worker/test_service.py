@@ -13,7 +13,7 @@ from headway.core.errors import HeadwayError
 from headway.core.grammar import grammar_of
 from headway.core.request import GenerationRequest, Guide, SamplingParams
 from headway.engine.batch import RunnerLostError, StepResult
-from headway.rpc.status import error_from_rpc
+from headway.rpc.status import carries_error, error_from_rpc
 from headway.v1 import common_pb2, worker_pb2
 from tests.worker.conftest import NUM_BLOCKS, Bench
 
@@ -198,6 +198,19 @@ async def test_a_drain_deadline_cuts_sequences_off(bench: Bench) -> None:
 async def _drain(bench: Bench, deadline_s: float) -> int:
     response = await bench.stub.Drain(worker_pb2.DrainRequest(deadline_s=deadline_s))
     return response.num_cancelled
+
+
+async def test_a_worker_that_ends_says_so_on_its_streams(bench: Bench) -> None:
+    """Callers know by that that nobody died of what they had sent last, and that nobody has read it."""
+    stream = bench.stub.GenerateTokens()
+    await stream.write(submit("a", max_tokens=50))
+    await stream.read()
+    await bench.service.stop()
+    with pytest.raises(grpc.aio.AioRpcError) as ended:
+        await rest_of(stream)
+    assert ended.value.code() is grpc.StatusCode.UNAVAILABLE
+    assert carries_error(ended.value)
+    assert error_from_rpc(ended.value).message == "The worker is going away."
 
 
 async def test_block_events_start_with_a_snapshot_and_go_on_without_gaps(bench: Bench) -> None:

@@ -64,7 +64,7 @@ def read_stack(state_dir: Path) -> Stack | None:
         raise unreadable(path) from None
     except ValueError as error:
         raise InvalidArgumentError(f"{path} is not valid JSON: {error}.", hint=f"Delete {path}.") from error
-    return from_document(Stack, document)
+    return from_document(Stack, document, is_stored=True)
 
 
 def unreadable(path: Path) -> UnauthenticatedError:

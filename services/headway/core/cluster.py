@@ -5,6 +5,7 @@ import json
 from dataclasses import dataclass, field
 from functools import lru_cache
 
+from headway.core.codec import ADDED
 from headway.core.engine_kind import EngineKind
 from headway.core.engine_server import ServerFacts
 
@@ -53,7 +54,7 @@ class Hardware:
     is_emulated: bool = False
     device_id: str = ""
     server: ServerFacts | None = None
-    num_devices: int = 1
+    num_devices: int = field(default=1, metadata=ADDED)
 
     @property
     def engine(self) -> EngineKind:

@@ -7,7 +7,7 @@ Documents are what Redis keeps and what files hold; a document that does not fit
 import types
 import typing
 from collections.abc import Mapping, Sequence
-from dataclasses import fields, is_dataclass
+from dataclasses import Field, fields, is_dataclass
 from enum import Enum
 from functools import cache
 from typing import Any, TypeVar, Union, get_args, get_origin
@@ -16,12 +16,16 @@ from headway.core.errors import InvalidArgumentError
 
 T = TypeVar("T")
 
+ADDED = {"headway.added": True}
+"""Metadata of a field that came after its type. Where it has its default it is left out: a version that does not know
+the field reads what does without."""
+
 
 def to_document(value: Any) -> Any:
     """Dataclasses become dicts, tuples lists, enums their values; None fields are left out."""
     if is_dataclass(value) and not isinstance(value, type):
-        pairs = ((field.name, getattr(value, field.name)) for field in fields(value))
-        return {name: to_document(item) for name, item in pairs if item is not None}
+        pairs = ((field, getattr(value, field.name)) for field in fields(value))
+        return {field.name: to_document(item) for field, item in pairs if _is_told(field, item)}
     if isinstance(value, Enum):
         return value.value
     if isinstance(value, tuple | list):
@@ -31,9 +35,18 @@ def to_document(value: Any) -> Any:
     return value
 
 
-def from_document(kind: type[T], document: Any, *, path: str = "") -> T:
-    """Builds a `kind` from a document; missing fields take their defaults, unknown ones are an error."""
-    return typing.cast("T", _convert(kind, document, path or kind.__name__))
+def _is_told(field: "Field[Any]", item: Any) -> bool:
+    return item is not None and not (ADDED.items() <= field.metadata.items() and item == field.default)
+
+
+def from_document(kind: type[T], document: Any, *, path: str = "", is_stored: bool = False) -> T:
+    """Builds a `kind` from a document; missing fields take their defaults, unknown ones are an error.
+
+    Args:
+        is_stored: a process wrote it, perhaps one of a later version: during an upgrade both are there, and after it
+            the earlier one may come back. What this one does not know is left out.
+    """
+    return typing.cast("T", _Reader(is_stored=is_stored).convert(kind, document, path or kind.__name__))
 
 
 @cache
@@ -41,50 +54,54 @@ def _hints(kind: type) -> dict[str, Any]:
     return typing.get_type_hints(kind)
 
 
-def _convert(kind: Any, document: Any, path: str) -> Any:
-    if kind is Any:  # a document of somebody else's
-        return document
-    origin = get_origin(kind)
-    if origin in (Union, types.UnionType):
-        inner = next(arg for arg in get_args(kind) if arg is not type(None))
-        return None if document is None else _convert(inner, document, path)
-    if origin is tuple:
-        return _convert_tuple(get_args(kind), _expect(document, (list, tuple), path), path)
-    if origin is dict:
+class _Reader:
+    def __init__(self, *, is_stored: bool) -> None:
+        self._is_stored = is_stored
+
+    def convert(self, kind: Any, document: Any, path: str) -> Any:
+        if kind is Any:  # a document of somebody else's
+            return document
+        origin = get_origin(kind)
+        if origin in (Union, types.UnionType):
+            inner = next(arg for arg in get_args(kind) if arg is not type(None))
+            return None if document is None else self.convert(inner, document, path)
+        if origin is tuple:
+            return self._tuple(get_args(kind), _expect(document, (list, tuple), path), path)
+        if origin is dict:
+            _expect(document, Mapping, path)
+            inner = get_args(kind)[1]
+            return {str(key): self.convert(inner, item, f"{path}.{key}") for key, item in document.items()}
+        if is_dataclass(kind):
+            return self._dataclass(typing.cast("type", kind), document, path)
+        return _convert_scalar(kind, document, path)
+
+    def _tuple(self, kinds: tuple[Any, ...], document: Sequence[Any], path: str) -> tuple[Any, ...]:
+        """Of any length and one kind, or of one kind for each entry."""
+        if kinds[-1] is Ellipsis:
+            kinds = kinds[:1] * len(document)
+        if len(kinds) != len(document):
+            raise InvalidArgumentError(f"{path} should have {len(kinds)} entries, not {len(document)}.", field=path)
+        pairs = zip(kinds, document, strict=True)
+        return tuple([self.convert(kind, item, f"{path}[{i}]") for i, (kind, item) in enumerate(pairs)])
+
+    def _dataclass(self, kind: type, document: Any, path: str) -> Any:
         _expect(document, Mapping, path)
-        inner = get_args(kind)[1]
-        return {str(key): _convert(inner, item, f"{path}.{key}") for key, item in document.items()}
-    if is_dataclass(kind):
-        return _convert_dataclass(typing.cast("type", kind), document, path)
-    return _convert_scalar(kind, document, path)
-
-
-def _convert_tuple(kinds: tuple[Any, ...], document: Sequence[Any], path: str) -> tuple[Any, ...]:
-    """Of any length and one kind, or of one kind for each entry."""
-    if kinds[-1] is Ellipsis:
-        kinds = kinds[:1] * len(document)
-    if len(kinds) != len(document):
-        raise InvalidArgumentError(f"{path} should have {len(kinds)} entries, not {len(document)}.", field=path)
-    pairs = zip(kinds, document, strict=True)
-    return tuple([_convert(kind, item, f"{path}[{i}]") for i, (kind, item) in enumerate(pairs)])
-
-
-def _convert_dataclass(kind: type, document: Any, path: str) -> Any:
-    _expect(document, Mapping, path)
-    hints = _hints(kind)
-    if unknown := set(document) - set(hints):
-        raise InvalidArgumentError(
-            f"{path} has an unknown field '{min(unknown)}'.",
-            hint=f"Its fields are {', '.join(hints)}.",
-            field=f"{path}.{min(unknown)}",
-        )
-    arguments = {
-        name: _convert(hints[name], item, f"{path}.{name}") for name, item in document.items() if item is not None
-    }
-    try:
-        return kind(**arguments)
-    except TypeError as error:
-        raise InvalidArgumentError(f"{path}: {error}.", field=path) from error
+        hints = _hints(kind)
+        if (unknown := set(document) - set(hints)) and not self._is_stored:
+            raise InvalidArgumentError(
+                f"{path} has an unknown field '{min(unknown)}'.",
+                hint=f"Its fields are {', '.join(hints)}.",
+                field=f"{path}.{min(unknown)}",
+            )
+        arguments = {
+            name: self.convert(hints[name], item, f"{path}.{name}")
+            for name, item in document.items()
+            if item is not None and name in hints
+        }
+        try:
+            return kind(**arguments)
+        except TypeError as error:
+            raise InvalidArgumentError(f"{path}: {error}.", field=path) from error
 
 
 def _convert_scalar(kind: Any, document: Any, path: str) -> Any:

@@ -13,7 +13,7 @@ from headway.core.infer import InferRequest
 from headway.core.move import MoveTarget
 from headway.core.prefix_source import PrefixSource
 from headway.core.request import GenerationRequest, SequenceOutput
-from headway.gateway.errors import WorkerDiedError, WorkerUnreachableError
+from headway.gateway.errors import WorkerDiedError, WorkerLeavingError, WorkerUnreachableError
 from headway.rpc.closing import unavailable_when_closed
 from headway.rpc.convert import group_to_pb, output_from_pb, to_pb
 from headway.rpc.convert.infer import infer_to_pb
@@ -77,7 +77,8 @@ class TokenStreamClient:
     async def generate(
         self, endpoint: str, actions: AsyncIterator[Submit | Cancel], *, refuse: Callable[[Failure], None]
     ) -> AsyncGenerator[StepOutputs, None]:
-        """Sends actions and yields what each step brings, until the stream breaks with a HeadwayError.
+        """Sends actions and yields what each step brings, until the stream breaks with a HeadwayError: a
+        WorkerLeavingError where the worker itself says that it takes nothing any more.
 
         `refuse` hears of sequences that cannot be sent: the stream is everybody's, and goes on without them. The
         channel is the stream's own: it does not break when the worker's lease lapses.
@@ -90,7 +91,10 @@ class TokenStreamClient:
                 ):
                     yield _step_from_pb(message)
             except grpc.aio.AioRpcError as error:
-                raise error_from_rpc(error) from None
+                fault = error_from_rpc(error)
+                if error.code() is grpc.StatusCode.UNAVAILABLE and carries_error(error):
+                    raise WorkerLeavingError(fault.message, hint=fault.hint) from None
+                raise fault from None
 
 
 class InferClient:

@@ -15,5 +15,9 @@ class WorkerUnreachableError(UnavailableError):
     """No connection to a worker could be made: it was sent nothing."""
 
 
+class WorkerLeavingError(UnavailableError):
+    """A worker ends in good order, and has computed nothing of what it was sent last."""
+
+
 class BodyTooLargeError(HeadwayError):
     """The HTTP body is larger than the gateway takes."""

@@ -11,6 +11,7 @@ from typing import TypeAlias
 from headway.core.errors import HeadwayError, UnavailableError
 from headway.core.request import SequenceOutput
 from headway.gateway.client import Cancel, Failure, PlainToken, StepOutputs, Submit, TokenStreamClient
+from headway.gateway.errors import WorkerLeavingError
 from headway.gateway.output_queue import OutputQueue
 
 log = logging.getLogger(__name__)
@@ -18,10 +19,16 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class LinkLost:
-    """The stream broke, and the worker cancelled what ran on it. `was_open` is False where it never came up."""
+    """The stream broke, and the worker cancelled what ran on it.
+
+    Attributes:
+        was_open: False where it never came up.
+        is_leaving: whether the worker said before that it ends, in good order.
+    """
 
     error: HeadwayError
     was_open: bool
+    is_leaving: bool = False
 
 
 Delivery: TypeAlias = PlainToken | SequenceOutput | Failure | LinkLost
@@ -98,8 +105,9 @@ class WorkerLink:
         self.is_broken = True
         if self._output_queues:
             log.warning("lost the worker at %s with %d sequences: %s", self._endpoint, len(self._output_queues), error)
+        is_leaving = isinstance(error, WorkerLeavingError)
         for output_queue in set(self._output_queues.values()):
-            output_queue.put(LinkLost(error, self._was_open))
+            output_queue.put(LinkLost(error, self._was_open, is_leaving))
         self._output_queues.clear()
         self._actions.put(None)
 

@@ -4,7 +4,8 @@ When a worker dies, all that ran there goes on elsewhere, whoever was to blame. 
 worker is a *suspect*: those that kill do so when they are computed first, and again when they are computed anew.
 Suspects of a model are tried one at a time, each until something comes of it. If the worker of one that is tried dies
 before that, it has taken down two workers: it ends with an error, and so does the same request for an hour, since
-clients repeat what failed. One that kills only after some tokens is a suspect from its second worker on.
+clients repeat what failed. One that kills only after some tokens is a suspect from its second worker on. Once something
+has come of one, all that ask the same are none any more, and those of them that wait go on at once.
 
 Gateways tell each other of both, by a book that they look into every half second; a suspect that its client takes to
 another gateway is one there, too. While the book cannot be read each goes by what it knows.
@@ -189,6 +190,9 @@ class Trial:
             await self._quarantine.take_turn(self._model)
             self._has_turn = True
             self._check()
+            if not self._quarantine.knows(Suspicion.SUSPECT, self._fingerprint):
+                self._is_suspect = False  # the same request was computed meanwhile
+                self.end()
 
     def note_output(self) -> None:
         """Clears the request: its worker has computed it, and lives."""

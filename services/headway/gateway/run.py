@@ -392,7 +392,9 @@ class Run:
 
 def _raise_fault(fault: Failure | LinkLost) -> None:
     if isinstance(fault, LinkLost):
-        raise _WorkerLostError(fault.error, was_running=fault.was_open, has_died=fault.was_open)
+        raise _WorkerLostError(
+            fault.error, was_running=fault.was_open, has_died=fault.was_open and not fault.is_leaving
+        )
     if fault.moved_to:
         raise _WorkerLeftError(fault.moved_to)
     if fault.error.code in _ELSEWHERE:

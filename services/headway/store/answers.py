@@ -67,7 +67,7 @@ class AnswerStore:
         key, _ = self._keys(answer_id)
         with redis_faults():
             text = await cast("Awaitable[str | None]", self._redis.hget(key, "record"))
-        return None if text is None else decode(partial(from_document, AnswerRecord), text, key=key)
+        return None if text is None else decode(partial(from_document, AnswerRecord, is_stored=True), text, key=key)
 
     async def take(self, record: AnswerRecord, *, owner: str) -> AnswerRecord:
         """SpoiltError where one of its outputs cannot be read: what is missing cannot be told again."""
@@ -75,7 +75,7 @@ class AnswerStore:
         with redis_faults():
             taken = self._redis.eval(_TAKE, 2, *self._keys(record.answer_id), owner, str(_ttl_s()))
             texts = await cast("Awaitable[list[str]]", taken)
-        read = partial(from_document, SequenceOutput)
+        read = partial(from_document, SequenceOutput, is_stored=True)
         outputs = await asyncio.to_thread(lambda: tuple([decode(read, text, key=key) for text in texts]))
         return replace(record, outputs=outputs)
 

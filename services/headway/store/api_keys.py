@@ -46,7 +46,7 @@ class ApiKeyStore:
     def _read(self, key_id: str, text: str) -> ApiKeyRecord:
         """One that cannot be read opens nothing, and keys are asked for all the same."""
         try:
-            return decode(partial(from_document, ApiKeyRecord), text, key=f"{self._key} {key_id}")
+            return decode(partial(from_document, ApiKeyRecord, is_stored=True), text, key=f"{self._key} {key_id}")
         except (SpoiltError, InvalidArgumentError) as error:
             log.warning("the key %s opens nothing: %s", key_id, error.message)
             return ApiKeyRecord(key_id=key_id, hashed="", created_at_s=0.0, revoked_at_s=0.0)

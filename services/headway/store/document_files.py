@@ -58,4 +58,4 @@ class DocumentFiles(Generic[T]):
             text = path.read_text()
         except FileNotFoundError:
             return None
-        return from_document(self._kind, json.loads(text))
+        return from_document(self._kind, json.loads(text), is_stored=True)

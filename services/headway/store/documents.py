@@ -92,7 +92,7 @@ class Documents(Generic[T]):
         return found
 
     async def _read(self, key: str, text: str, *, path: str) -> T | None:
-        decode = partial(self._decode, self._kind, path=path)
+        decode = partial(self._decode, self._kind, path=path, is_stored=True)
         return await decode_or_set_aside(self._database, decode, text, key=key)
 
     def _key(self, *parts: str) -> str:

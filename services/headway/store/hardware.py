@@ -61,7 +61,7 @@ class HardwareTimings:
 
 def _read(name: str, text: str) -> CellTiming:
     try:
-        return from_document(CellTiming, json.loads(text))
+        return from_document(CellTiming, json.loads(text), is_stored=True)
     except (*UNREADABLE, InvalidArgumentError) as error:
         raise FailedPreconditionError(
             f"The stored timing of {name} cannot be read: {error}",

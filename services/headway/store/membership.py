@@ -9,8 +9,8 @@ import math
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, fields
-from functools import lru_cache
+from dataclasses import dataclass
+from functools import lru_cache, partial
 from typing import cast
 
 from redis.asyncio.client import PubSub
@@ -86,9 +86,6 @@ class Member:
     def is_leader(self) -> bool:
         """Whether it speaks for its group; a lone worker does."""
         return self.rank == 0
-
-
-_FIELDS = frozenset(field.name for field in fields(Member))
 
 
 class Announcements:
@@ -228,5 +225,4 @@ def _ttl_ms() -> int:
 def _read(text: str) -> Member:
     """Every process reads all leases again and again, and they hardly ever change. Those of a later version may tell
     more than this one knows: during an upgrade both are there."""
-    read = lambda lease: from_document(Member, {name: lease[name] for name in lease if name in _FIELDS})  # noqa: E731
-    return decode(read, text, key="member")
+    return decode(partial(from_document, Member, is_stored=True), text, key="member")

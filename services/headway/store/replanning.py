@@ -53,7 +53,7 @@ class ReplanningStore:
     def _read(self, text: str) -> ReplanningDecision | None:
         """None for one that cannot be read: others follow on it."""
         try:
-            return decode(partial(from_document, ReplanningDecision), text, key=self._key)
+            return decode(partial(from_document, ReplanningDecision, is_stored=True), text, key=self._key)
         except (SpoiltError, InvalidArgumentError) as error:
             log.warning("a decision is left out: %s", error.message)
             return None

@@ -10,7 +10,13 @@ from dataclasses import dataclass
 
 from headway.core.cluster import Hardware
 from headway.core.engine_kind import Feature, check_request
-from headway.core.errors import FailedPreconditionError, InvalidArgumentError, NotFoundError, UnavailableError
+from headway.core.errors import (
+    FailedPreconditionError,
+    HeadwayError,
+    InvalidArgumentError,
+    NotFoundError,
+    UnavailableError,
+)
 from headway.core.infer import InferRequest
 from headway.core.line import QueuePolicy
 from headway.core.load import LoadReport
@@ -34,7 +40,7 @@ from headway.worker.measuring import Measuring
 from headway.worker.pins import PinState, set_pins
 from headway.worker.preparation import Preparation
 from headway.worker.replicas import LoadedReplica, Replicas
-from headway.worker.sessions import Session
+from headway.worker.sessions import Session, going_away
 from headway.worker.state import WorkerState, state_of
 from headway.worker.transfer.client import PeerWorkerClient
 from headway.worker.transfer.drain import Drain
@@ -271,7 +277,8 @@ class WorkerService:
         return self._changed.wait()
 
     async def stop(self) -> None:
-        """Cancels what runs; watchers and streams end."""
+        """Cancels what runs; watchers and streams end. What comes on a stream at that moment nobody computes, and its
+        caller is told so: an end without a word is one of a worker that crashed."""
         self.is_stopped = True
         self.on_change()
         for replica in self.replicas:
@@ -279,7 +286,7 @@ class WorkerService:
                 await replica.loaded.stop(grace_s=_LAST_RELEASE_S)
             else:
                 await replica.loaded.stop()
-        self._end_streams()
+        self._end_streams(going_away())
 
     def on_change(self) -> None:
         self._changed.set()
@@ -358,9 +365,9 @@ class WorkerService:
     def _mover(self, loaded: LoadedModel) -> Migrator:
         return Migrator(self.worker_id, loaded, client=self._workers)
 
-    def _end_streams(self) -> None:
+    def _end_streams(self, error: HeadwayError | None = None) -> None:
         for session in tuple(self._sessions):
-            session.end()
+            session.end(error)
 
     def _check_alive(self) -> None:
         if self.has_crashed:

@@ -26,6 +26,11 @@ class Refusal:
     moved_to: str = ""
 
 
+def going_away() -> UnavailableError:
+    """What callers hear whose sequences a worker does not take any more, as it ends in good order."""
+    return UnavailableError("The worker is going away.", hint="Try again: another worker takes over.")
+
+
 @dataclass(slots=True)
 class _Entry:
     session: "Session"
@@ -37,7 +42,7 @@ class Session:
     """One caller's stream, for sequences of any of the worker's models. They are cancelled when it closes."""
 
     def __init__(self) -> None:
-        self._queue: asyncio.Queue[list[SequenceOutput | Refusal] | None] = asyncio.Queue()
+        self._queue: asyncio.Queue[list[SequenceOutput | Refusal] | HeadwayError | None] = asyncio.Queue()
         self._sessions: dict[str, Sessions] = {}  # where each sequence runs, by request id
         self._is_finished = False  # the caller submits no more
 
@@ -72,8 +77,10 @@ class Session:
         self.cancel(tuple(self._sessions))
 
     async def steps(self) -> AsyncGenerator[list[SequenceOutput | Refusal], None]:
-        """Yields the outputs of each step for this session's sequences."""
+        """Yields the outputs of each step for this session's sequences; raises what the stream was ended with."""
         while (outputs := await self._queue.get()) is not None:
+            if isinstance(outputs, HeadwayError):
+                raise outputs
             yield outputs
 
     def deliver(self, outputs: list[SequenceOutput | Refusal]) -> None:
@@ -83,9 +90,10 @@ class Session:
         self._queue.put_nowait(outputs)
         self._end_if_done()
 
-    def end(self) -> None:
-        """Ends the stream after what was delivered, whatever the caller still wants."""
-        self._queue.put_nowait(None)
+    def end(self, error: HeadwayError | None = None) -> None:
+        """Ends the stream after what was delivered, whatever the caller still wants; with an error for what it may have
+        sent meanwhile, which nobody reads any more."""
+        self._queue.put_nowait(error)
 
     def _end_if_done(self) -> None:
         if self._is_finished and not self._sessions:
@@ -182,8 +190,7 @@ class Sessions:
         entries = dict(self._entries)
         self.cancel(tuple(entries))
         for request_id, entry in entries.items():
-            error = UnavailableError("The worker is going away.", hint="Try again: another worker takes over.")
-            entry.session.deliver([Refusal(request_id, error)])
+            entry.session.deliver([Refusal(request_id, going_away())])
         return len(entries)
 
     async def hand_over(self, request_ids: Sequence[str], *, worker_id: str) -> int:

@@ -50,11 +50,12 @@ def to_plan_document(plan: Plan) -> dict[str, Any]:
     return {"kind": kind.value, "version": VERSIONS[kind], **to_document(plan)}
 
 
-def from_plan_document(document: Any, *, path: str = "plan") -> Plan:
+def from_plan_document(document: Any, *, path: str = "plan", is_stored: bool = False) -> Plan:
     """Reads a plan of any kind.
 
     Args:
         path: what errors call the document.
+        is_stored: a process wrote it; see `from_document`.
 
     InvalidArgumentError names the field that is at fault: a kind that is not known, a version that is newer than this
     program, or one of the plan's own.
@@ -64,12 +65,12 @@ def from_plan_document(document: Any, *, path: str = "plan") -> Plan:
     kind = _kind_in(document, path)
     _check_version(document, kind, path)
     own = {name: value for name, value in document.items() if name not in ("kind", "version")}
-    return from_document(_TYPES[kind], own, path=path)
+    return from_document(_TYPES[kind], own, path=path, is_stored=is_stored)
 
 
-def plan_from_document(kind: type[P], document: Any, *, path: str = "plan") -> P:
+def plan_from_document(kind: type[P], document: Any, *, path: str = "plan", is_stored: bool = False) -> P:
     """Reads a plan that should be a `kind`; InvalidArgumentError also where it is a plan of another kind."""
-    plan = from_plan_document(document, path=path)
+    plan = from_plan_document(document, path=path, is_stored=is_stored)
     if not isinstance(plan, kind):
         raise InvalidArgumentError(
             f"{path}.kind is {kind_of(plan)}, and a {_KINDS[kind]} plan is needed.",
