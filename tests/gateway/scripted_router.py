@@ -26,13 +26,14 @@ class ScriptedRouter(router_pb2_grpc.RouterServiceServicer):
         released: outcomes by lease id; a lease released twice on one stream shows twice. On another stream a gateway
             says again what it has said last, when the one before has broken off.
         withdrawn: requests that were taken back before they had heard an answer, with the lease that they may hold.
-        num_streams: that gateways opened.
+        num_streams, num_ended: that gateways opened, and those of them that are over.
         fault, resumed_fault: the answer to all requests, and to those that have been at a worker before.
         delay_s: before each answer.
         is_sole_replica: what leases say.
         decode_worker_id: where the sequences of fresh requests are to go on; empty: they stay.
         source: who holds more of their prompts.
         slack_s: what leases say.
+        lease_prefix: of their ids, which are unique among all routers.
     """
 
     workers: dict[str, str] = field(default_factory=dict)
@@ -42,6 +43,7 @@ class ScriptedRouter(router_pb2_grpc.RouterServiceServicer):
     released: list[router_pb2.Release] = field(default_factory=list)
     withdrawn: list[router_pb2.Release] = field(default_factory=list)
     num_streams: int = 0
+    num_ended: int = 0
     fault: HeadwayError | None = None
     resumed_fault: HeadwayError | None = None
     delay_s: float = 0.0
@@ -49,6 +51,7 @@ class ScriptedRouter(router_pb2_grpc.RouterServiceServicer):
     decode_worker_id: str = ""
     source: worker_pb2.PrefixSource | None = None
     slack_s: float | None = None
+    lease_prefix: str = "lease"
     _answering: dict[str, asyncio.Task[None]] = field(default_factory=dict)
     _lease_ids: dict[str, str] = field(default_factory=dict)  # the latest of each request
     _released_on: dict[str, int] = field(default_factory=dict)  # the stream's number by lease id
@@ -70,6 +73,7 @@ class ScriptedRouter(router_pb2_grpc.RouterServiceServicer):
             while (answer := await answers.get()) is not None:
                 yield answer
         finally:
+            self.num_ended += 1
             reader.cancel()
 
     async def _read(
@@ -109,7 +113,7 @@ class ScriptedRouter(router_pb2_grpc.RouterServiceServicer):
         preferred = request.preferred_worker_id
         for worker_id, endpoint in sorted(self.workers.items(), key=lambda worker: worker[0] != preferred):
             if worker_id not in request.excluded_worker_ids:
-                lease_id = self._lease_ids[request.request_id] = f"lease-{next(self._numbers)}"
+                lease_id = self._lease_ids[request.request_id] = f"{self.lease_prefix}-{next(self._numbers)}"
                 self.leased.append(lease_id)
                 target = None
                 if self.decode_worker_id and not (preferred or request.stays):

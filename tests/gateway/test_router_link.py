@@ -176,6 +176,33 @@ async def test_where_one_has_died_that_still_has_its_lease_the_one_that_stands_b
         await standby_server.stop(None)
 
 
+async def test_a_lease_is_released_at_the_router_that_gave_it_also_when_a_newer_one_decides(database: Database) -> None:
+    """It stands by then, and would keep the lease in its books for an hour."""
+    older, newer = (ScriptedRouter({"worker-0": "127.0.0.1:1"}, lease_prefix=name) for name in ("older", "newer"))
+    older_server, port = await scripted_router.start(older)
+    await enter(database, port, name="older")
+    async with Peers(Membership(database)).watching() as peers:
+        links = RouterLinks(peers, gateway_id="gateway")
+        leases = [await links.route(request(name)) for name in ("a", "b")]
+        links.release(release(leases[0].lease_id))
+        newer_server, port = await scripted_router.start(newer)
+        await enter(database, port, name="newer")
+        await eventually(lambda: len(peers.members("router")) == 2)
+        leases.append(await links.route(request("c")))
+        links.note_first_token(leases[1].lease_id, ttft_s=0.5)
+        for lease in leases[1:]:
+            links.release(release(lease.lease_id))
+        await eventually(lambda: len(older.released) + len(newer.released) == 3)
+        assert [each.lease_id for each in older.released] == [lease.lease_id for lease in leases[:2]]
+        assert [each.lease_id for each in older.first_tokens] == [leases[1].lease_id]
+        assert [each.lease_id for each in newer.released] == [leases[2].lease_id]
+        await eventually(lambda: older.num_ended == 1)
+        assert newer.num_ended == 0
+        await links.close()
+        await older_server.stop(None)
+        await newer_server.stop(None)
+
+
 async def test_where_one_is_stuck_the_one_that_stands_by_is_asked(
     database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:

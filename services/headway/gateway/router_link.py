@@ -191,12 +191,14 @@ class RouterLink:
 class RouterLinks:
     """The router that decides at the moment, over one stream: the newest of them. Where that one breaks off or takes no
     notice of us and another stands by, the other is asked while the lease of the first may be one of a dead process.
+    The stream to one that no longer decides stays open until all its leases are released.
     """
 
     def __init__(self, peers: Peers, *, gateway_id: str) -> None:
         self._peers = peers
         self._gateway_id = gateway_id
         self._current: RouterLink | None = None
+        self._given_by: dict[str, RouterLink] = {}  # by id of a lease that is not released
         self._lost_s: dict[str, float] = {}  # when it was, by endpoint
         self._tasks: set[asyncio.Task[None]] = set()
         self._is_closing = False
@@ -215,7 +217,7 @@ class RouterLinks:
                 fault: HeadwayError = error
             else:
                 try:
-                    return await link.route(message)
+                    lease = await link.route(message)
                 except _LinkBrokenError as broken:
                     fault = broken.cause
                 except _RouterSilentError:
@@ -223,6 +225,9 @@ class RouterLinks:
                     if not self._sound_routers():
                         raise
                     continue
+                else:
+                    self._given_by[lease.lease_id] = link
+                    return lease
             left_s = began_s + _AWAITED_S - time.monotonic()
             if left_s <= 0:
                 raise fault
@@ -235,14 +240,21 @@ class RouterLinks:
 
     def note_first_token(self, lease_id: str, *, ttft_s: float) -> None:
         """Returns at once; it is for the router that gave the lease, if that is still there."""
-        if self._current is not None and not self._current.is_broken:
-            self._current.note_first_token(router_pb2.FirstToken(lease_id=lease_id, ttft_s=ttft_s))
+        link = self._given_by.get(lease_id)
+        if link is not None and not link.is_broken:
+            link.note_first_token(router_pb2.FirstToken(lease_id=lease_id, ttft_s=ttft_s))
 
     def release(self, release: Release) -> None:
-        """Returns at once. What a stream takes along that breaks is said again on the next: a router that is new does
-        not know the lease, and one that was only stuck must hear of it.
+        """Returns at once. It is for the router that gave the lease. What a stream takes along that breaks is said again
+        on the next: a router that is new does not know the lease, and one that was only stuck must hear of it.
         """
-        self._release([_release_to_pb(release)])
+        link = self._given_by.pop(release.lease_id, None)
+        if link is None or link.is_broken:
+            self._release([_release_to_pb(release)])
+            return
+        link.release(_release_to_pb(release))
+        if link is not self._current:
+            self._finish_unless_needed(link)
 
     def _release(self, messages: Sequence[router_pb2.Release]) -> None:
         try:
@@ -262,8 +274,8 @@ class RouterLinks:
     async def close(self) -> None:
         """Waits until the router has heard of everything, or two seconds; it drops the leases of who is gone."""
         self._is_closing = True
-        if self._current is not None:
-            self._current.finish()
+        for link in {*self._given_by.values(), *filter(None, [self._current])}:
+            link.finish()
         if self._tasks:
             _, late = await asyncio.wait(self._tasks, timeout=_CLOSE_TIMEOUT_S)
             for task in late:
@@ -282,10 +294,14 @@ class RouterLinks:
         link = self._current
         if link is None or link.is_broken or link.endpoint != endpoint:
             if link is not None:
-                link.finish()
+                self._finish_unless_needed(link)
             link = self._current = RouterLink(endpoint, self._peers)
             self._spawn(self._run(link), name=f"router {endpoint}")
         return link
+
+    def _finish_unless_needed(self, link: RouterLink) -> None:
+        if link not in self._given_by.values():
+            link.finish()
 
     async def _run(self, link: RouterLink) -> None:
         await link.run()
