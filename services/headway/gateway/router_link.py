@@ -245,8 +245,8 @@ class RouterLinks:
             link.note_first_token(router_pb2.FirstToken(lease_id=lease_id, ttft_s=ttft_s))
 
     def release(self, release: Release) -> None:
-        """Returns at once. It is for the router that gave the lease. What a stream takes along that breaks is said again
-        on the next: a router that is new does not know the lease, and one that was only stuck must hear of it.
+        """Returns at once; it is for the router that gave the lease. What a stream that breaks takes along is said
+        again on the next: a router that is new does not know the lease, and one that was only stuck must hear of it.
         """
         link = self._given_by.pop(release.lease_id, None)
         if link is None or link.is_broken:
