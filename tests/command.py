@@ -37,7 +37,7 @@ class _Order:
 
 
 def run_headway(
-    *arguments: str, environment: Mapping[str, str], stdin: str = "", timeout_s: float = 60
+    *arguments: str, environment: Mapping[str, str], stdin: str = "", timeout_s: float = 150
 ) -> "subprocess.CompletedProcess[str]":
     """Runs the command in the current directory.
 

@@ -48,7 +48,7 @@ class RunningStack:
         assert self.processes() == [], "headway down left processes behind"
         wait_for(lambda: not any(map(is_alive, forked)))  # forkservers end with the controller
 
-    def headway(self, *arguments: str, timeout_s: float = 60) -> subprocess.CompletedProcess[str]:
+    def headway(self, *arguments: str, timeout_s: float = 150) -> subprocess.CompletedProcess[str]:
         """Runs the `headway` command on this stack."""
         environment = os.environ | {"COLUMNS": "200", "NO_COLOR": "1"}
         return run_headway(*arguments, "--state-dir", str(self.state_dir), environment=environment, timeout_s=timeout_s)

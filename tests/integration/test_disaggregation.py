@@ -108,10 +108,11 @@ def num_serving(stack: RunningStack) -> int:
     return sum(group.get("state") == "ready" and bool(group.get("latency")) for group in groups)
 
 
-def until_handed_over(stack: RunningStack) -> None:
-    """Waits until prompts go to the decode worker: a prefill worker takes a while to find one that was started anew."""
+def until_handed_over(stack: RunningStack, token_ids: list[int]) -> None:
+    """Waits until a prompt goes to the decode worker: a prefill worker takes a while to find one that was started
+    anew."""
     before = stack.metric("headway:prefill_handoffs_total")
-    body = {"model": "tiny", "prompt": prompt("greedy")[::-1], "max_tokens": 1200, "ignore_eos": True}
+    body = {"model": "tiny", "prompt": token_ids, "max_tokens": 1200, "ignore_eos": True}
 
     def has_gone() -> bool:
         assert httpx.post(f"{stack.url}/v1/completions", json=body, timeout=120).status_code == 200
@@ -131,7 +132,7 @@ def test_answers_are_those_of_one_worker(ready: RunningStack, expected: tuple[An
     def totals() -> list[float]:
         return [ready.metric(f"headway:{name}_total", of=of) for name, of in names]
 
-    until_handed_over(ready)
+    until_handed_over(ready, prompt("greedy")[::-1])
     before = totals()
     check_equal(ask_all(ready), expected[0])
     num_gone, num_blocks, num_here, num_there = (now - then for now, then in zip(totals(), before, strict=True))
@@ -145,7 +146,7 @@ def test_answers_are_those_of_one_worker(ready: RunningStack, expected: tuple[An
 
 
 def test_a_prompt_that_the_decode_worker_holds_is_not_brought_again(ready: RunningStack) -> None:
-    ask(ready, "greedy")
+    until_handed_over(ready, prompt("greedy"))
     ready.settled_blocks()
     before = ready.metric("headway:kv_transfer_blocks_total", of=DECODE)
     ask(ready, "greedy")

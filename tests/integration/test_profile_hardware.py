@@ -7,10 +7,13 @@ import sys
 from typing import Any
 
 import psutil
+import pytest
 from redis import Redis
 
 from headway.store.schema import HARDWARE_TIMINGS
 from tests.integration.stack import RunningStack, wait_for
+
+pytestmark = pytest.mark.timeout(400)
 
 _ONE = ("--only", "dispatch", "--only", "relu", "--share", "1")
 _BETWEEN = ("--only", "all_reduce", "--only", "all_reduce_gloo", "--share", "1")
@@ -64,7 +67,7 @@ def test_killed_workers_and_a_killed_profiler_cost_only_what_was_running(pair: R
 
 
 def test_collectives_are_timed_between_workers_over_both_transports(pair: RunningStack) -> None:
-    result = pair.headway("profile", "hardware", *_BETWEEN, "--json", timeout_s=120)
+    result = pair.headway("profile", "hardware", *_BETWEEN, "--json", timeout_s=300)
     assert result.returncode == 0, result.stderr
     links = {link["collective"]: link for link in json.loads(result.stdout)["links"]}
     assert links.keys() >= {"all_reduce", "all_reduce_gloo"}
