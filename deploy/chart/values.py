@@ -282,6 +282,11 @@ VALUES: dict[str, Schema] = {
             "monitoring": listing(
                 "Who may scrape metrics; every namespace where it is empty.", reference("peer", "A peer.")
             ),
+            "apiServerPorts": listing(
+                "Where the API server listens, behind its Service: the controller may go there.",
+                whole("A port.", least=1, most=65535),
+                least=1,
+            ),
         },
     ),
     "monitoring": _MONITORING,
