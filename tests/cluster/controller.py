@@ -35,6 +35,10 @@ class Controller:
                 return False
             raise
 
+    def members(self) -> set[str]:
+        """The processes that it knows of."""
+        return {each.name for each in self._call("GetStatus", controller_pb2.GetStatusRequest()).processes}
+
     def _call(self, method: str, request: Any) -> Any:
         with grpc.insecure_channel(self._address) as channel:
             stub = controller_pb2_grpc.ControllerServiceStub(channel)

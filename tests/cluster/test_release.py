@@ -112,6 +112,7 @@ def test_orders_of_a_controller_that_stood_still_are_refused(release: Release, u
         worker.resume()
         release.wait(lambda: _epoch(standby) > _epoch(active), "the other one takes over")
         release.wait(Controller(release, standby).is_ready, "the other one has done it")
+        release.wait(lambda: left_out.worker_id in Controller(release, standby).members(), "the worker is there again")
         Controller(release, standby).apply(plan)
         release.wait(Controller(release, standby).is_ready, "the other one has undone it")
         assert {stream.text() for stream in streams} == {undisturbed}
