@@ -203,6 +203,30 @@ async def test_a_lease_is_released_at_the_router_that_gave_it_also_when_a_newer_
         await newer_server.stop(None)
 
 
+async def test_a_lease_that_came_after_a_newer_router_had_is_released_where_it_was_given(database: Database) -> None:
+    older, newer = (ScriptedRouter({"worker-0": "127.0.0.1:1"}, lease_prefix=name) for name in ("older", "newer"))
+    older.delay_s = 0.5
+    older_server, port = await scripted_router.start(older)
+    await enter(database, port, name="older")
+    async with Peers(Membership(database)).watching() as peers:
+        links = RouterLinks(peers, gateway_id="gateway")
+        late = asyncio.create_task(links.route(request("late")))
+        await eventually(lambda: len(older.routed) == 1)
+        newer_server, port = await scripted_router.start(newer)
+        await enter(database, port, name="newer")
+        await eventually(lambda: len(peers.members("router")) == 2)
+        await links.route(request("next"))
+        assert not late.done()
+        lease = await late
+        links.release(release(lease.lease_id))
+        await eventually(lambda: len(older.released) == 1)
+        await eventually(lambda: older.num_ended == 1)
+        assert newer.released == []
+        await links.close()
+        await older_server.stop(None)
+        await newer_server.stop(None)
+
+
 async def test_where_one_is_stuck_the_one_that_stands_by_is_asked(
     database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -81,6 +81,11 @@ class RouterLink:
         self._releases_before: dict[str, int] = {}  # how many there were before each request that waits
         self._actions: OutputQueue[router_pb2.DispatchRequest | None] = OutputQueue()  # None: no more
 
+    @property
+    def is_asked(self) -> bool:
+        """Whether requests wait for its answer."""
+        return bool(self._waiting)
+
     async def route(self, message: router_pb2.Route) -> Lease:
         """The router's answer. A request that is cancelled, or waits for a router that is stuck, is taken back, with
         the lease that it may hold by then.
@@ -217,7 +222,7 @@ class RouterLinks:
                 fault: HeadwayError = error
             else:
                 try:
-                    lease = await link.route(message)
+                    return await self._ask(link, message)
                 except _LinkBrokenError as broken:
                     fault = broken.cause
                 except _RouterSilentError:
@@ -225,9 +230,6 @@ class RouterLinks:
                     if not self._sound_routers():
                         raise
                     continue
-                else:
-                    self._given_by[lease.lease_id] = link
-                    return lease
             left_s = began_s + _AWAITED_S - time.monotonic()
             if left_s <= 0:
                 raise fault
@@ -237,6 +239,15 @@ class RouterLinks:
                 is_first = False
             else:
                 await self._peers.wait_for_change(timeout_s=min(left_s, _ASKED_EVERY_S))
+
+    async def _ask(self, link: RouterLink, message: router_pb2.Route) -> Lease:
+        try:
+            lease = await link.route(message)
+            self._given_by[lease.lease_id] = link
+            return lease
+        finally:
+            if link is not self._current:
+                self._finish_unless_needed(link)
 
     def note_first_token(self, lease_id: str, *, ttft_s: float) -> None:
         """Returns at once; it is for the router that gave the lease, if that is still there."""
@@ -300,7 +311,7 @@ class RouterLinks:
         return link
 
     def _finish_unless_needed(self, link: RouterLink) -> None:
-        if link not in self._given_by.values():
+        if not link.is_asked and link not in self._given_by.values():
             link.finish()
 
     async def _run(self, link: RouterLink) -> None:
