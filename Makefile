@@ -211,7 +211,8 @@ $(IMAGES)/headway.tar: $(IMAGES)/.base $(IMAGE_SOURCES)
 
 # CUDA_KERNELS=no leaves out what takes longest to compile: such workers compute on the CPU only.
 CUDA_KERNELS ?= yes
-$(IMAGES)/headway-worker.tar: $(IMAGES)/.base $(IMAGES)/.compilers $(IMAGE_SOURCES) requirements-cuda.lock
+WORKER_IMAGE = $(IMAGES)/headway-worker$(if $(filter no,$(CUDA_KERNELS)),-cpu).tar
+$(IMAGES)/headway-worker.tar $(IMAGES)/headway-worker-cpu.tar: $(IMAGES)/.base $(IMAGES)/.compilers $(IMAGE_SOURCES) requirements-cuda.lock
 	@echo "Building the image of deploy/images/headway-worker.Dockerfile (half an hour the first time) ..."
 	@$(BUILD_IMAGE) docker.io/library/headway-worker:$(VERSION) deploy/images/headway-worker.Dockerfile . $@ \
 	  --build-arg PYTHON=$(SLIM) --build-arg COMPILERS=$(COMPILERS) --build-arg CUDA_KERNELS=$(CUDA_KERNELS)
@@ -225,8 +226,8 @@ image: image-builder ## The slim image, built from its Dockerfile without Docker
 	@echo "The image docker.io/library/headway:$(VERSION) is in $(IMAGES)/headway.tar: docker load, ctr images import"
 
 image-worker: image-builder ## The image of workers that compute, built likewise: build/images/headway-worker.tar (CUDA_KERNELS=no: quicker)
-	@$(MAKE) $(IMAGES)/headway-worker.tar
-	@echo "The image docker.io/library/headway-worker:$(VERSION) is in $(IMAGES)/headway-worker.tar: docker load, ctr images import"
+	@$(MAKE) $(WORKER_IMAGE)
+	@echo "The image docker.io/library/headway-worker:$(VERSION) is in $(WORKER_IMAGE): docker load, ctr images import"
 
 container-packages: ## Install what builds and runs containers, Debian's packages, system-wide; as root
 	@apt-get install --yes --no-install-recommends $(CONTAINER_PACKAGES) || { apt-get update && apt-get install --yes --no-install-recommends $(CONTAINER_PACKAGES); }

@@ -34,7 +34,11 @@ _OF_CUDA = "from headway.kernels.cuda.kernels import gpu_kernels; print(gpu_kern
 
 @pytest.fixture(scope="module")
 def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return make_checkpoint(tmp_path_factory.mktemp("computed") / "tiny", "llama")
+    """Which everybody may read: transformers keeps weights to whoever wrote them, and the worker is somebody else."""
+    directory = make_checkpoint(tmp_path_factory.mktemp("computed") / "tiny", "llama")
+    for file in directory.iterdir():
+        file.chmod(0o644)
+    return directory
 
 
 @pytest.fixture(scope="module")
