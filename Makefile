@@ -213,7 +213,7 @@ $(IMAGES)/headway.tar: $(IMAGES)/.base $(IMAGE_SOURCES)
 CUDA_KERNELS ?= yes
 WORKER_IMAGE = $(IMAGES)/headway-worker$(if $(filter no,$(CUDA_KERNELS)),-cpu).tar
 $(IMAGES)/headway-worker.tar $(IMAGES)/headway-worker-cpu.tar: $(IMAGES)/.base $(IMAGES)/.compilers $(IMAGE_SOURCES) requirements-cuda.lock
-	@echo "Building the image of deploy/images/headway-worker.Dockerfile (half an hour the first time) ..."
+	@echo "Building the image of deploy/images/headway-worker.Dockerfile (half an hour and more the first time) ..."
 	@$(BUILD_IMAGE) docker.io/library/headway-worker:$(VERSION) deploy/images/headway-worker.Dockerfile . $@ \
 	  --build-arg PYTHON=$(SLIM) --build-arg COMPILERS=$(COMPILERS) --build-arg CUDA_KERNELS=$(CUDA_KERNELS)
 
@@ -295,7 +295,7 @@ $(PREVIOUS)/.installed: $(BUILD)/.installed Makefile | $(UV)
 	@touch $@
 
 # The disk has it three times: in the store of what is built, as an archive, and unpacked on the node.
-test-worker-image: install ## The image of workers that compute, on a real node: its tokens are transformers'; half an hour, 25 GB, as root
+test-worker-image: install ## The image of workers that compute, on a real node: its tokens are transformers'; 25 GB of disk, as root
 	@if ! { $(CAN_RUN_CONTAINERS); }; \
 	then echo "make: this machine runs no containers (it takes root, and make container-packages): the image of workers is NOT tested."; \
 	elif $(MAKE) $(NODE_PROGRAMS) $(IMAGES)/headway.tar $(IMAGES)/headway-worker.tar; \
