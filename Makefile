@@ -19,7 +19,7 @@ UV_RUN := $(if $(findstring $(BUILD)/uv,$(UV)),PYTHONPATH=$(BUILD)/uv $(UV),$(UV
 # nvcc from $CUDA_HOME or the PATH, or fetched into build/cuda.
 export CUDA_HOME ?= $(if $(shell command -v nvcc),,$(abspath $(BUILD)/cuda/nvidia/cu13))
 
-.PHONY: help install lock vllm test-vllm demo dashboards chart test test-chart test-release test-install test-cluster test-node test-cluster-nightly container-packages image test-flaky test-kernels cuda lint audit fuzz chaos full-disk format clean soak bench-serve bench-vllm bench-overhead bench-admission \
+.PHONY: help install lock vllm test-vllm demo dashboards chart test test-chart test-release test-install test-cluster test-node test-worker-image test-cluster-nightly container-packages image image-worker test-flaky test-kernels cuda lint audit fuzz chaos full-disk format clean soak bench-serve bench-vllm bench-overhead bench-admission \
   bench-encoders bench-sharing bench-waste bench-ablation bench-steps bench-prefix bench-parallel bench-parallel-figures \
   bench-parallel-measured bench-fabric bench-profile bench-captures bench-migration bench-reliability bench-disaggregation bench-alpaserve \
   bench-alpaserve-generated bench-alpaserve-mixed bench-alpaserve-figures bench-alpaserve-fidelity demo-alpaserve \
@@ -175,19 +175,26 @@ $(ETCD) $(KUBERNETES) $(COREDNS) $(KUBE_ROUTER): | go
 # Images, built from their Dockerfiles without Docker, and without pulling: Debian's packages take the place of the base.
 IMAGES := $(abspath $(BUILD))/images
 PYTHON_BASE := $(PROGRAMS)/python3.11-slim-bookworm.tar
+COMPILERS_BASE := $(PROGRAMS)/python3.11-bookworm.tar
 BUILD_IMAGE := HEADWAY_IMAGE_STORE=$(IMAGES)/store deploy/images/archive.sh
 
-$(PYTHON_BASE):
+COMMA := ,
+$(PYTHON_BASE) $(COMPILERS_BASE):
 	@echo "Unpacking Debian's Python into $(notdir $@) (minutes, once) ..."
 	@mkdir -p $(PROGRAMS)
-	@mmdebstrap --quiet --variant=minbase --include=usr-is-merged,python3,python3-pip-whl,python3-distutils,ca-certificates \
+	@mmdebstrap --quiet --variant=minbase --include=usr-is-merged,python3,python3-pip-whl,python3-distutils,ca-certificates$(MORE) \
 	  --hook-dir=/usr/share/mmdebstrap/hooks/merged-usr \
 	  $(foreach part,doc man info locale,--dpkgopt=path-exclude=/usr/share/$(part)/*) bookworm $@.new.tar && mv $@.new.tar $@
+$(COMPILERS_BASE): MORE := $(COMMA)g++
 
 SLIM := localhost/python:3.11-slim-bookworm
+COMPILERS := localhost/python:3.11-bookworm
 BASE_SOURCES := deploy/images/base/Dockerfile deploy/images/archive.sh
 $(IMAGES)/.base: $(PYTHON_BASE) $(BASE_SOURCES)
 	@$(BUILD_IMAGE) $(SLIM) deploy/images/base/Dockerfile $(PROGRAMS) "" --build-arg FILES=$(notdir $<)
+	@touch $@
+$(IMAGES)/.compilers: $(COMPILERS_BASE) $(BASE_SOURCES)
+	@$(BUILD_IMAGE) $(COMPILERS) deploy/images/base/Dockerfile $(PROGRAMS) "" --build-arg FILES=$(notdir $<)
 	@touch $@
 
 $(IMAGES)/pause.tar: $(wildcard tests/cluster/programs/pause/*) deploy/images/archive.sh | go
@@ -202,10 +209,25 @@ $(IMAGES)/headway.tar: $(IMAGES)/.base $(IMAGE_SOURCES)
 	@echo "Building the image of deploy/images/headway.Dockerfile (minutes the first time) ..."
 	@$(BUILD_IMAGE) docker.io/library/headway:$(VERSION) deploy/images/headway.Dockerfile . $@ --build-arg PYTHON=$(SLIM)
 
-image: ## The slim image, built from its Dockerfile without Docker: build/images/headway.tar; as root
+# CUDA_KERNELS=no leaves out what takes longest to compile: such workers compute on the CPU only.
+CUDA_KERNELS ?= yes
+WORKER_IMAGE = $(IMAGES)/headway-worker$(if $(filter no,$(CUDA_KERNELS)),-cpu).tar
+$(IMAGES)/headway-worker.tar $(IMAGES)/headway-worker-cpu.tar: $(IMAGES)/.base $(IMAGES)/.compilers $(IMAGE_SOURCES) requirements-cuda.lock
+	@echo "Building the image of deploy/images/headway-worker.Dockerfile (half an hour and more the first time) ..."
+	@$(BUILD_IMAGE) docker.io/library/headway-worker:$(VERSION) deploy/images/headway-worker.Dockerfile . $@ \
+	  --build-arg PYTHON=$(SLIM) --build-arg COMPILERS=$(COMPILERS) --build-arg CUDA_KERNELS=$(CUDA_KERNELS)
+
+.PHONY: image-builder
+image-builder:
 	@type buildah mmdebstrap >/dev/null 2>&1 || { echo "make: images are built with buildah and mmdebstrap: make container-packages"; exit 1; }
+
+image: image-builder ## The slim image, built from its Dockerfile without Docker: build/images/headway.tar; as root
 	@$(MAKE) $(IMAGES)/headway.tar
 	@echo "The image docker.io/library/headway:$(VERSION) is in $(IMAGES)/headway.tar: docker load, ctr images import"
+
+image-worker: image-builder ## The image of workers that compute, built likewise: build/images/headway-worker.tar (CUDA_KERNELS=no: quicker)
+	@$(MAKE) $(WORKER_IMAGE)
+	@echo "The image docker.io/library/headway-worker:$(VERSION) is in $(WORKER_IMAGE): docker load, ctr images import"
 
 container-packages: ## Install what builds and runs containers, Debian's packages, system-wide; as root
 	@apt-get install --yes --no-install-recommends $(CONTAINER_PACKAGES) || { apt-get update && apt-get install --yes --no-install-recommends $(CONTAINER_PACKAGES); }
@@ -272,8 +294,17 @@ $(PREVIOUS)/.installed: $(BUILD)/.installed Makefile | $(UV)
 	@$(UV_RUN) pip install --quiet --python $(PREVIOUS)/.venv/bin/python --no-deps --no-build-isolation --editable $(PREVIOUS)/tree
 	@touch $@
 
+# The disk has it three times: in the store of what is built, as an archive, and unpacked on the node.
+test-worker-image: install ## The image of workers that compute, on a real node: its tokens are transformers'; 25 GB of disk, as root
+	@if ! { $(CAN_RUN_CONTAINERS); }; \
+	then echo "make: this machine runs no containers (it takes root, and make container-packages): the image of workers is NOT tested."; \
+	elif $(MAKE) $(NODE_PROGRAMS) $(IMAGES)/headway.tar $(IMAGES)/headway-worker.tar; \
+	then HEADWAY_WORKER_IMAGE=$(IMAGES)/headway-worker.tar $(NODE_TESTS) tests/cluster/test_worker_image.py; \
+	else echo "make: programs or images could not be built: the image of workers is NOT tested."; fi
+
 test-cluster-nightly: MINUTES = 60
-test-cluster-nightly: install ## What takes long on a real node: network policies enforced, two versions side by side, an hour of churn (MINUTES=60, SEED=)
+test-cluster-nightly: install ## What takes long on a real node: both images, network policies enforced, two versions side by side, an hour of churn (MINUTES=60, SEED=)
+	@$(MAKE) test-worker-image
 	@if $(MAKE) $(HELM) $(PREVIOUS)/.installed; \
 	then HEADWAY_PREVIOUS=$(PREVIOUS) $(CLUSTER_TESTS) -n 0 -s tests/cluster/test_versions.py; \
 	else echo "make: the version before could not be had: two versions side by side are NOT tested."; fi

@@ -11,6 +11,7 @@ import sys
 from pathlib import Path
 
 _ELF_OF_64_BITS = b"\x7fELF\x02\x01"  # the lower byte first
+_SIZE_OF_HEADER = 64
 _SOLVERS = {"x86_64": "i64", "aarch64": "arm64"}  # as PuLP calls these machines
 
 
@@ -28,22 +29,30 @@ def slim(directory: Path) -> None:
 
 
 def strip(library: Path) -> None:
-    """Cuts a shared library off behind what is loaded of it. Behind that are its section headers, symbols and debugging
-    data, which the dynamic linker does not read: it goes by the program headers (elf(5))."""
-    data = library.read_bytes()
-    if not data.startswith(_ELF_OF_64_BITS):
-        return
-    [headers_at] = struct.unpack_from("<Q", data, 32)
-    header_size, num_headers = struct.unpack_from("<HH", data, 54)
-    end = headers_at + header_size * num_headers
-    for index in range(num_headers):
-        offset, _, _, size = struct.unpack_from("<QQQQ", data, headers_at + header_size * index + 8)
-        end = max(end, offset + size)
-    stripped = bytearray(data[:end])
-    struct.pack_into("<Q", stripped, 40, 0)  # where section headers are
-    struct.pack_into("<HHH", stripped, 58, 0, 0, 0)  # their size and number, and which has their names
+    """Cuts a shared library off behind what is loaded of it, where that saves a hundredth. Behind that are its section
+    headers, symbols and debugging data, which the dynamic linker does not read: it goes by the program headers
+    (elf(5))."""
+    size = library.stat().st_size
+    with library.open("rb") as file:
+        header = bytearray(file.read(_SIZE_OF_HEADER))
+        if not header.startswith(_ELF_OF_64_BITS):
+            return
+        [headers_at] = struct.unpack_from("<Q", header, 32)
+        header_size, num_headers = struct.unpack_from("<HH", header, 54)
+        file.seek(headers_at)
+        headers = file.read(header_size * num_headers)
+        end = headers_at + len(headers)
+        for index in range(num_headers):
+            offset, _, _, loaded = struct.unpack_from("<QQQQ", headers, header_size * index + 8)
+            end = max(end, offset + loaded)
+        if size - end < size / 100:
+            return
+        file.seek(_SIZE_OF_HEADER)
+        rest = file.read(end - _SIZE_OF_HEADER)
+    struct.pack_into("<Q", header, 40, 0)  # where section headers are
+    struct.pack_into("<HHH", header, 58, 0, 0, 0)  # their size and number, and which has their names
     written = library.with_name(f"{library.name}.new")  # another program may run what was there
-    written.write_bytes(stripped)
+    written.write_bytes(header + rest)
     written.chmod(library.stat().st_mode)
     written.replace(library)
 

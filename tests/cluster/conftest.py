@@ -25,8 +25,9 @@ _ON_KUBERNETES = [f"test_{part}.py" for part in ("install", "pools", "resources"
 _NEEDS = {
     "HEADWAY_HELM": ["test_*.py"],
     "HEADWAY_KUBERNETES": _ON_KUBERNETES,
-    "HEADWAY_NODE_DIR": ["test_node*.py", "test_policies.py", "test_churn.py"],
+    "HEADWAY_NODE_DIR": ["test_node*.py", "test_policies.py", "test_churn.py", "test_worker_image.py"],
     "HEADWAY_KUBE_ROUTER": ["test_policies.py"],
+    "HEADWAY_WORKER_IMAGE": ["test_worker_image.py"],
     "HEADWAY_CHURN_MINUTES": ["test_churn.py"],
     "HEADWAY_PREVIOUS": ["test_versions.py"],
 }

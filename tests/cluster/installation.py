@@ -12,6 +12,7 @@ from typing import Any
 
 import redis
 
+from headway.client import Client
 from tests.cluster.apart import DIRECTORY
 from tests.cluster.cluster import NAMESPACE, RESOURCES, Cluster, make_namespace, upgrade
 from tests.cluster.containers import Container, Containers
@@ -51,10 +52,12 @@ class Installation(Cluster):
 
     def redis(self) -> "redis.Redis[str]":
         """Its store, with the password that the release has drawn."""
-        secret = self.plane.get(f"/api/v1/namespaces/{NAMESPACE}/secrets/headway-auth")["data"]
-        service = self.plane.get(f"/api/v1/namespaces/{NAMESPACE}/services/headway-redis")
-        password = base64.b64decode(secret["redis-password"]).decode()
-        return redis.Redis(service["spec"]["clusterIP"], 6379, password=password, decode_responses=True)
+        password = self._secret("redis-password")
+        return redis.Redis(self._address_of("headway-redis"), 6379, password=password, decode_responses=True)
+
+    def client(self) -> Client:
+        """Of its Service by gRPC, with the right to ask for the status."""
+        return Client(f"{self._address_of('headway')}:9000", api_key=self._secret("auth-token"), timeout_s=60)
 
     def upgrade(self, *flags: str) -> None:
         upgrade(self.plane, *FLAGS, *flags)
@@ -108,10 +111,19 @@ class Installation(Cluster):
         result = self.plane.helm("rollback", "headway", "--namespace", NAMESPACE, "--wait", "--timeout=9m")
         assert result.returncode == 0, result.stderr
 
+    def _secret(self, key: str) -> str:
+        """What the release has drawn."""
+        secret = self.plane.get(f"/api/v1/namespaces/{NAMESPACE}/secrets/headway-auth")
+        return base64.b64decode(secret["data"][key]).decode()
+
+    def _address_of(self, service: str) -> str:
+        address: str = self.plane.get(f"/api/v1/namespaces/{NAMESPACE}/services/{service}")["spec"]["clusterIP"]
+        return address
+
 
 @contextmanager
-def installed_on(plane: ControlPlane, node: Node, model: Path) -> Iterator[Installation]:
-    """What enters has returned from `helm install --wait`; no model is declared."""
+def installed_on(plane: ControlPlane, node: Node, model: Path, *flags: str) -> Iterator[Installation]:
+    """What enters has returned from `helm install --wait`, with these flags besides; no model is declared."""
     make_namespace(plane, NAMESPACE)
     volumes = Path(os.environ[DIRECTORY]) / "volumes"
     shutil.copytree(model, volumes / "models" / model.name)
@@ -121,7 +133,7 @@ def installed_on(plane: ControlPlane, node: Node, model: Path) -> Iterator[Insta
     body = {"metadata": {"name": "models"}, "spec": _modes("1Gi")}
     plane.create(f"/api/v1/namespaces/{NAMESPACE}/persistentvolumeclaims", body)
     installation = Installation(plane, node)
-    installation.upgrade()
+    installation.upgrade(*flags)
     yield installation
 
 

@@ -4,17 +4,14 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-import torch
-from transformers import AutoModelForCausalLM
 
 from headway.client import Client
 from tests.cluster.chart import VALUES, objects, render
+from tests.cluster.computing import expected_tokens, tokens_of
 from tests.cluster.release import Release
 
 pytestmark = pytest.mark.timeout(400)
 
-PROMPT = [5, 17, 99, 3, 250, 41, 8]
-NUM_TOKENS = 32
 _IDLE_S = 3
 
 
@@ -45,27 +42,11 @@ def client(release: Release) -> Iterator[Client]:
 
 @pytest.fixture(scope="module")
 def expected(models: Path) -> list[int]:
-    """Greedy, by transformers."""
-    model = AutoModelForCausalLM.from_pretrained(models / "tiny", dtype=torch.float32).eval()
-    answer = model.generate(
-        torch.tensor([PROMPT]),
-        do_sample=False,
-        max_new_tokens=NUM_TOKENS,
-        min_new_tokens=NUM_TOKENS,
-        eos_token_id=None,
-        pad_token_id=0,
-    )
-    tokens: list[int] = answer[0, len(PROMPT) :].tolist()
-    return tokens
-
-
-def _tokens(client: Client) -> list[int]:
-    chunks = client.generate(PROMPT, model="tiny", max_tokens=NUM_TOKENS, temperature=0, ignore_eos=True, timeout_s=120)
-    return [token for chunk in chunks for token in chunk.token_ids]
+    return expected_tokens(models / "tiny")
 
 
 def test_its_tokens_are_those_of_transformers(client: Client, expected: list[int]) -> None:
-    assert _tokens(client) == expected
+    assert tokens_of(client, "tiny") == expected
 
 
 def test_a_model_that_nobody_asks_for_is_unloaded_and_answers_the_next_request(
@@ -74,5 +55,5 @@ def test_a_model_that_nobody_asks_for_is_unloaded_and_answers_the_next_request(
     release.wait(lambda: client.status().controller.asleep == ("tiny",), "it sleeps")
     release.wait(lambda: not any(worker.models for worker in client.status().controller.workers), "it is unloaded")
     assert client.status().controller.ready
-    assert _tokens(client) == expected
+    assert tokens_of(client, "tiny") == expected
     assert not client.status().controller.asleep
