@@ -1,11 +1,9 @@
-"""What a worker that computes is to answer: transformers' tokens."""
+"""What a worker that computes is to answer, and what a release answers."""
 
 from pathlib import Path
 
-import torch
-from transformers import AutoModelForCausalLM
-
 from headway.client import Client
+from tests.greedy import greedy
 
 _PROMPT = [5, 17, 99, 3, 250, 41, 8]
 _NUM_TOKENS = 32
@@ -13,17 +11,7 @@ _NUM_TOKENS = 32
 
 def expected_tokens(model: Path) -> list[int]:
     """Greedy, by transformers."""
-    loaded = AutoModelForCausalLM.from_pretrained(model, dtype=torch.float32).eval()
-    answer = loaded.generate(
-        torch.tensor([_PROMPT]),
-        do_sample=False,
-        max_new_tokens=_NUM_TOKENS,
-        min_new_tokens=_NUM_TOKENS,
-        eos_token_id=None,
-        pad_token_id=0,
-    )
-    tokens: list[int] = answer[0, len(_PROMPT) :].tolist()
-    return tokens
+    return greedy(model, _PROMPT, _NUM_TOKENS)
 
 
 def tokens_of(client: Client, model: str) -> list[int]:

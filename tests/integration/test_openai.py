@@ -6,10 +6,9 @@ from pathlib import Path
 import httpx
 import openai
 import pytest
-import torch
-from transformers import AutoModelForCausalLM
 
 from tests.checkpoints import make_tokenizer
+from tests.greedy import greedy
 from tests.integration.stack import RunningStack
 
 pytestmark = pytest.mark.timeout(180)
@@ -20,21 +19,6 @@ PROMPT = "the headway between two trains"
 @pytest.fixture(scope="module")
 def client(stack: RunningStack) -> openai.OpenAI:
     return openai.OpenAI(base_url=f"{stack.url}/v1", api_key="none", max_retries=0)
-
-
-def greedy(checkpoint: Path, prompt: list[int], num_tokens: int) -> list[int]:
-    model = AutoModelForCausalLM.from_pretrained(checkpoint, dtype=torch.float32)
-    answer = model.generate(
-        torch.tensor([prompt]),
-        attention_mask=torch.ones(1, len(prompt), dtype=torch.long),
-        do_sample=False,
-        max_new_tokens=num_tokens,
-        min_new_tokens=num_tokens,
-        eos_token_id=None,
-        pad_token_id=0,
-    )
-    tokens: list[int] = answer[0, len(prompt) :].tolist()
-    return tokens
 
 
 def test_greedy_text_equals_transformers(client: openai.OpenAI, checkpoint: Path) -> None:

@@ -13,6 +13,7 @@ from transformers import AutoModelForCausalLM, PreTrainedModel
 
 from headway.client import Client
 from tests.checkpoints import make_tokenizer
+from tests.greedy import greedy
 from tests.integration.stack import RunningStack
 
 pytestmark = pytest.mark.timeout(240)
@@ -32,7 +33,7 @@ def tuned_checkpoint(tmp_path_factory: pytest.TempPathFactory, checkpoint: Path)
         "temperature": 0.0,
         "repetition_penalty": PENALTY,
         "max_new_tokens": NUM_CHAT_TOKENS,
-        "eos_token_id": [1, penalised(checkpoint, num_tokens=NUM_TOKENS)[-1]],
+        "eos_token_id": [1, greedy(checkpoint, IDS, NUM_TOKENS, penalty=PENALTY)[-1]],
     }
     (directory / "generation_config.json").write_text(json.dumps(config))
     return directory
@@ -57,24 +58,8 @@ def reference(checkpoint: Path) -> PreTrainedModel:
     return AutoModelForCausalLM.from_pretrained(checkpoint, dtype=torch.float32).eval()
 
 
-def penalised(checkpoint: Path, *, num_tokens: int, penalty: float = PENALTY) -> list[int]:
-    """What transformers says behind the prompt; it never stops."""
-    model = AutoModelForCausalLM.from_pretrained(checkpoint, dtype=torch.float32).eval()
-    answer = model.generate(
-        torch.tensor([IDS]),
-        attention_mask=torch.ones(1, len(IDS), dtype=torch.long),
-        do_sample=False,
-        repetition_penalty=penalty,
-        max_new_tokens=num_tokens,
-        eos_token_id=None,
-        pad_token_id=0,
-    )
-    tokens: list[int] = answer[0, len(IDS) :].tolist()
-    return tokens
-
-
 def test_generation_config_gives_the_defaults(client: openai.OpenAI, tuned: RunningStack, checkpoint: Path) -> None:
-    expected = penalised(checkpoint, num_tokens=NUM_TOKENS)
+    expected = greedy(checkpoint, IDS, NUM_TOKENS, penalty=PENALTY)
     body = {"return_token_ids": True}
     choice = client.completions.create(model="tiny", prompt=PROMPT, extra_body=body).choices[0]
     assert choice.model_extra["token_ids"] == expected
@@ -89,9 +74,7 @@ def test_generation_config_gives_the_defaults(client: openai.OpenAI, tuned: Runn
         max_tokens=NUM_TOKENS,
         extra_body={**body, "repetition_penalty": 1.0, "ignore_eos": True},
     )
-    assert (
-        own.choices[0].model_extra["token_ids"] == penalised(checkpoint, num_tokens=NUM_TOKENS, penalty=1.0) != expected
-    )
+    assert own.choices[0].model_extra["token_ids"] == greedy(checkpoint, IDS, NUM_TOKENS) != expected
     talk = client.chat.completions.create(
         model="tiny", messages=[{"role": "user", "content": PROMPT}], extra_body={"ignore_eos": True}
     )
@@ -104,7 +87,7 @@ def test_generation_config_can_be_turned_off(tmp_path: Path, tuned_checkpoint: P
     try:
         body = {"model": "tiny", "prompt": PROMPT, "max_tokens": NUM_TOKENS, "temperature": 0, "return_token_ids": True}
         choice = httpx.post(f"{stack.url}/v1/completions", json=body).json()["choices"][0]
-        assert choice["token_ids"] == penalised(checkpoint, num_tokens=NUM_TOKENS, penalty=1.0)
+        assert choice["token_ids"] == greedy(checkpoint, IDS, NUM_TOKENS)
         refused = httpx.post(f"{stack.url}/v1/completions", json={**body, "frobnicate": 1})
         assert (refused.status_code, refused.json()["error"]["param"]) == (400, "frobnicate")
     finally:
