@@ -1,0 +1,197 @@
+"""Brings a model's files to a directory: whole, checked, and all at once."""
+
+import fcntl
+import shutil
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from headway.checkpoint.model_digest import combined_digest, file_digest, files_of
+from headway.core.errors import InvalidArgumentError, NotFoundError, ResourceExhaustedError, UnavailableError
+from headway.core.fetch_report import FetchReport
+from headway.core.model_uri import ModelUri
+from headway.fetch.open_source import open_source
+from headway.fetch.source import ModelSource, RemoteFile
+
+_FILES_AT_ONCE = 4
+_WAITS_S = (1.0, 2.0, 4.0)
+_REPORT_EVERY_S = 0.5
+_READABLE = 0o644
+_ENTERABLE = 0o755
+
+
+def fetch_model(
+    uri: ModelUri, to: Path, *, sha256: str = "", report: Callable[[FetchReport], None] = lambda _: None
+) -> FetchReport:
+    """Brings a model's files to a directory that is not there before they all are.
+
+    What an earlier call had brought when it ended is not fetched again. A directory that is there already is left as
+    it is. Of several calls for one directory, also of other machines that share it, one works and the others wait.
+
+    Args:
+        sha256: the digest that the files have to have together; empty for any. See `model_digest`.
+        report: is told every half second how far it is.
+
+    Returns:
+        The last report.
+
+    Raises:
+        NotFoundError: there is no such model, or no such revision.
+        InvalidArgumentError: the files have another digest, or are no model's.
+        PermissionDeniedError: the place does not give them to us, or the directory cannot be written.
+        ResourceExhaustedError: there is not enough room.
+        UnavailableError: the place does not answer.
+    """
+    try:
+        to.parent.mkdir(parents=True, exist_ok=True)
+        report(FetchReport(uri=str(uri)))
+        with _alone(to):
+            done = _look(uri, to) if to.is_dir() else _bring(open_source(uri), uri, to, sha256=sha256, report=report)
+    except OSError as error:
+        raise InvalidArgumentError(
+            f"{to} cannot be written: {error.strerror}.", hint="Give a directory that this user may write to."
+        ) from None
+    if sha256 and done.sha256 != sha256:
+        raise _is_another(uri, done.sha256, sha256)
+    report(done)
+    return done
+
+
+@contextmanager
+def _alone(to: Path) -> Iterator[None]:
+    """Waits until nobody else brings files there."""
+    with to.with_name(f".{to.name}.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
+def _look(uri: ModelUri, directory: Path) -> FetchReport:
+    files = files_of(directory)
+    num_bytes = sum(path.stat().st_size for path in files)
+    digest = combined_digest(_digests(files))
+    return FetchReport(uri=str(uri), num_bytes=num_bytes, total_bytes=num_bytes, sha256=digest)
+
+
+def _bring(
+    source: ModelSource, uri: ModelUri, to: Path, *, sha256: str, report: Callable[[FetchReport], None]
+) -> FetchReport:
+    staging = to.with_name(f".{to.name}.{source.version.removeprefix('sha256:')[:16]}.part")
+    for other in to.parent.glob(f".{to.name}.*.part"):
+        if other != staging:
+            shutil.rmtree(other)  # of a version that is not wanted any more
+    staging.mkdir(exist_ok=True)
+    total_bytes = sum(file.num_bytes for file in source.files)
+    _check_room(staging, total_bytes)
+
+    def tell() -> None:
+        num_bytes = min(_size(staging), total_bytes)
+        report(FetchReport(uri=str(uri), version=source.version, num_bytes=num_bytes, total_bytes=total_bytes))
+
+    _download_all(source, staging, tell)
+    _check_complete(uri, staging)
+    digests = _digests(files_of(staging))
+    _check_files(uri, staging, source.files, digests)
+    digest = combined_digest(digests)
+    if sha256 and digest != sha256:
+        raise _is_another(uri, digest, sha256)
+    _publish(staging, to)
+    return FetchReport(
+        uri=str(uri), version=source.version, num_bytes=total_bytes, total_bytes=total_bytes, sha256=digest
+    )
+
+
+def _download_all(source: ModelSource, directory: Path, tell: Callable[[], None]) -> None:
+    is_over = threading.Event()
+    with ThreadPoolExecutor(_FILES_AT_ONCE) as pool:
+        running: set[Future[None]] = {pool.submit(_download, source, each, directory, is_over) for each in source.files}
+        try:
+            while running:
+                done, running = wait(running, timeout=_REPORT_EVERY_S, return_when=FIRST_EXCEPTION)
+                for future in done:
+                    future.result()
+                tell()
+        finally:
+            is_over.set()
+            pool.shutdown(wait=False, cancel_futures=True)
+
+
+def _download(source: ModelSource, file: RemoteFile, directory: Path, is_over: threading.Event) -> None:
+    """Goes on where a place breaks off, a few times, and not once another file could not be had."""
+    for wait_s in _WAITS_S:
+        try:
+            source.download(file, directory)
+        except UnavailableError:
+            if is_over.wait(wait_s):
+                raise
+        else:
+            return
+    source.download(file, directory)
+
+
+def _check_room(directory: Path, total_bytes: int) -> None:
+    missing, free = total_bytes - _size(directory), shutil.disk_usage(directory).free
+    if missing > free:
+        raise ResourceExhaustedError(
+            f"{missing / 1e9:.1f} GB are to be fetched, and {directory.parent} has room for {free / 1e9:.1f} GB.",
+            hint="Make room there, or give a larger volume.",
+        )
+
+
+def _check_complete(uri: ModelUri, directory: Path) -> None:
+    names = {path.name for path in files_of(directory)}
+    if "config.json" not in names:
+        raise NotFoundError(
+            f"{uri} has no config.json.", hint="A model in Hugging Face's format has one at its top; say where that is."
+        )
+    if not any(name.endswith(".safetensors") for name in names):
+        raise InvalidArgumentError(
+            f"{uri} has no weights as safetensors.",
+            hint="Others are not read: convert them with transformers, save_pretrained(DIR, safe_serialization=True).",
+        )
+
+
+def _check_files(uri: ModelUri, directory: Path, files: Sequence[RemoteFile], digests: Mapping[str, str]) -> None:
+    """Deletes what did not arrive as it was sent, so that it is fetched again."""
+    for file in files:
+        path = directory / file.name
+        if not file.sha256:
+            continue
+        digest = digests[file.name] if file.name in digests else file_digest(path)
+        if digest != file.sha256:
+            path.unlink()
+            raise UnavailableError(f"{file.name} of {uri} arrived damaged.", hint="Try again.")
+
+
+def _digests(files: Sequence[Path]) -> dict[str, str]:
+    with ThreadPoolExecutor(_FILES_AT_ONCE) as pool:
+        return dict(zip((path.name for path in files), pool.map(file_digest, files), strict=True))
+
+
+def _publish(staging: Path, to: Path) -> None:
+    """Makes it the directory, readable to all: those that serve it may be other users than the one that fetches."""
+    for path in staging.iterdir():
+        if path.name.startswith("."):
+            shutil.rmtree(path) if path.is_dir() else path.unlink()
+    for path in staging.rglob("*"):
+        path.chmod(_ENTERABLE if path.is_dir() else _READABLE)
+    staging.chmod(_ENTERABLE)
+    staging.rename(to)
+
+
+def _size(directory: Path) -> int:
+    """Of what is there by now; files may be renamed meanwhile."""
+    num_bytes = 0
+    for path in directory.rglob("*"):
+        with suppress(FileNotFoundError):
+            num_bytes += path.stat().st_size if path.is_file() else 0
+    return num_bytes
+
+
+def _is_another(uri: ModelUri, digest: str, wanted: str) -> InvalidArgumentError:
+    return InvalidArgumentError(
+        f"The files of {uri} have the digest {digest}, not {wanted}.",
+        hint="Correct the digest, or give the revision that it is of.",
+        field="sha256",
+    )
