@@ -6,12 +6,12 @@ The client is the real one; what the hub answers follows its documentation.
 import hashlib
 import json
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from threading import Thread
+from threading import Event, Thread
 from urllib.parse import urlsplit
 
 COMMIT = "c0ffee" + "0" * 34
@@ -27,6 +27,7 @@ class Hub:
     asked: the paths of files that were asked for, with the range.
     breaks_after: how many bytes of a file are sent before the connection ends, once; 0 for all.
     spoils: a file whose content is another than is told.
+    delay_s: how long nothing of a file is sent.
     """
 
     url: str = ""
@@ -36,19 +37,22 @@ class Hub:
     asked: list[tuple[str, str]] = field(default_factory=list)
     breaks_after: int = 0
     spoils: str = ""
+    delay_s: float = 0.0
+    closing: Event = field(default_factory=Event)
 
 
 @contextmanager
-def serving_hub() -> Iterator[Hub]:
+def serving_hub(host: str = "127.0.0.1") -> Iterator[Hub]:
     hub = Hub()
     handler = type("Handler", (_Handler,), {"hub": hub})
-    server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
-    hub.url = f"http://127.0.0.1:{server.server_port}"
+    server = ThreadingHTTPServer((host, 0), handler)
+    hub.url = f"http://{host}:{server.server_port}"
     thread = Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05})
     thread.start()
     try:
         yield hub
     finally:
+        hub.closing.set()
         server.shutdown()
         server.server_close()
         thread.join()
@@ -94,6 +98,7 @@ class _Handler(BaseHTTPRequestHandler):
         start = int(asked.removeprefix("bytes=").partition("-")[0] or 0) if asked else 0
         if has_body:
             self.hub.asked.append((name, asked))
+            self.hub.closing.wait(self.hub.delay_s)
         whole, content = len(content), content[start:]
         headers = {"ETag": f'"{etag}"', "X-Repo-Commit": COMMIT, "Accept-Ranges": "bytes"}
         if start:
@@ -107,7 +112,8 @@ class _Handler(BaseHTTPRequestHandler):
             self.send_header(header, value)
         self.end_headers()
         if has_body:
-            self.wfile.write(sent)
+            with suppress(BrokenPipeError, ConnectionResetError):  # who asked is gone
+                self.wfile.write(sent)
 
     def _send(self, body: bytes, headers: dict[str, str]) -> None:
         self.send_response(HTTPStatus.OK)

@@ -4,7 +4,9 @@ import io
 import json
 import os
 import shutil
+import signal
 import subprocess
+import sys
 import tarfile
 from base64 import b64encode
 from collections.abc import Iterator
@@ -16,13 +18,16 @@ import pytest
 
 from headway.checkpoint.model_digest import digest_of
 from headway.checkpoint.model_directory import read_checkpoint
+from headway.cli.models import read_models
 from headway.core.errors import InvalidArgumentError
 from headway.core.model_uri import ModelUri, UriScheme, is_model_uri
+from headway.core.slo import Slo
 from tests.checkpoints import make_checkpoint
 from tests.command import run_headway
 from tests.fetch.bucket import Bucket, serving_bucket
 from tests.fetch.hub import COMMIT, Hub, serving_hub
 from tests.fetch.registry import NAME, PASSWORD, Registry, serving_registry
+from tests.integration.stack import wait_for
 
 _LEFT_THERE = ("pytorch_model.bin", "README.md", "modeling_tiny.py", "consolidated.safetensors", ".gitattributes")
 
@@ -184,6 +189,33 @@ def test_where_nothing_is_said_it_goes_to_a_cache_and_is_not_fetched_again(hub: 
     assert len(hub.asked) == num_asked
     other = _fetched(tmp_path, "hf://acme/Tiny-Llama", environment=_of_hub(hub))
     assert other["directory"] != told["directory"]
+
+
+def test_a_stack_fetches_the_models_that_it_is_to_serve(
+    bucket: Bucket, tmp_path: Path, digest: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in {**bucket.environment, "XDG_CACHE_HOME": str(tmp_path)}.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.delenv("SSL_CERT_DIR")
+    arguments = ("s3://models/llamas/tiny", "chat=s3://models/llamas/tiny")
+    models = read_models(arguments, dtype=None, max_model_len=None, slo=Slo())
+    assert [model.name for model in models] == ["tiny", "chat"]
+    for model in models:
+        assert Path(model.directory).parent == tmp_path / "headway/models"
+        assert digest_of(Path(model.directory)) == digest
+
+
+def test_a_fetch_that_is_interrupted_ends_at_once_and_says_that_nothing_is_lost(hub: Hub, tmp_path: Path) -> None:
+    hub.delay_s = 60
+    environment = {**os.environ, **_of_hub(hub), "HOME": str(tmp_path)}
+    command = [sys.executable, "-m", "headway.cli", "fetch", "hf://acme/Tiny-Llama"]
+    with subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, text=True) as running:
+        wait_for(lambda: bool(hub.asked))
+        running.send_signal(signal.SIGINT)
+        _, told = running.communicate(timeout=30)
+    assert running.returncode == 130
+    assert "the same command goes on with it" in told
+    assert "Traceback" not in told
 
 
 def test_what_breaks_off_goes_on_from_there(hub: Hub, tmp_path: Path, model: Path) -> None:

@@ -1,11 +1,11 @@
 """Fetches a model, and shows how far it is."""
 
 import os
-import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import typer
 from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn, TransferSpeedColumn
 
@@ -30,8 +30,8 @@ def fetch_to(
         try:
             return fetch_model(uri, directory, sha256=sha256, report=tell)
         except KeyboardInterrupt:
-            print(f"\nWhat is there of {uri} is kept: the same command goes on with it.", file=sys.stderr, flush=True)
-            os._exit(_INTERRUPTED)  # downloads of other threads would be waited for
+            typer.echo(f"\nWhat is there of {uri} is kept: the same command goes on with it.", err=True)
+            raise typer.Exit(_INTERRUPTED) from None
 
 
 def cached_directory(uri: ModelUri) -> Path:

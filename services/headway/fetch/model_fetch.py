@@ -4,12 +4,21 @@ import fcntl
 import shutil
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from queue import Empty, SimpleQueue
 
 from headway.checkpoint.model_digest import combined_digest, file_digest, files_of
-from headway.core.errors import InvalidArgumentError, NotFoundError, ResourceExhaustedError, UnavailableError
+from headway.checkpoint.whole_directory import put_in_place, sync
+from headway.core.errors import (
+    HeadwayError,
+    InternalError,
+    InvalidArgumentError,
+    NotFoundError,
+    ResourceExhaustedError,
+    UnavailableError,
+)
 from headway.core.fetch_report import FetchReport
 from headway.core.model_uri import ModelUri
 from headway.fetch.open_source import open_source
@@ -103,18 +112,35 @@ def _bring(
 
 
 def _download_all(source: ModelSource, directory: Path, tell: Callable[[], None]) -> None:
+    """By threads that end with the process: whoever interrupts it, or is told of a fault, waits for none of them."""
+    waiting: SimpleQueue[RemoteFile] = SimpleQueue()
+    for file in source.files:
+        waiting.put(file)
     is_over = threading.Event()
-    with ThreadPoolExecutor(_FILES_AT_ONCE) as pool:
-        running: set[Future[None]] = {pool.submit(_download, source, each, directory, is_over) for each in source.files}
-        try:
-            while running:
-                done, running = wait(running, timeout=_REPORT_EVERY_S, return_when=FIRST_EXCEPTION)
-                for future in done:
-                    future.result()
-                tell()
-        finally:
-            is_over.set()
-            pool.shutdown(wait=False, cancel_futures=True)
+    arrived: list[RemoteFile] = []
+    faults: list[HeadwayError | OSError] = []
+
+    def work() -> None:
+        with suppress(Empty):
+            while not is_over.is_set():
+                file = waiting.get_nowait()
+                try:
+                    _download(source, file, directory, is_over)
+                    arrived.append(file)
+                except (HeadwayError, OSError) as error:
+                    faults.append(error)
+                    is_over.set()
+
+    threads = [threading.Thread(target=work, daemon=True) for _ in range(min(_FILES_AT_ONCE, len(source.files)))]
+    for thread in threads:
+        thread.start()
+    while not is_over.is_set() and (alive := [thread for thread in threads if thread.is_alive()]):
+        alive[0].join(_REPORT_EVERY_S)
+        tell()
+    if faults:
+        raise faults[0]
+    if len(arrived) < len(source.files):
+        raise InternalError("A thread that downloads ended for a reason that it has told on standard error.")
 
 
 def _download(source: ModelSource, file: RemoteFile, directory: Path, is_over: threading.Event) -> None:
@@ -176,8 +202,9 @@ def _publish(staging: Path, to: Path) -> None:
             shutil.rmtree(path) if path.is_dir() else path.unlink()
     for path in staging.rglob("*"):
         path.chmod(_ENTERABLE if path.is_dir() else _READABLE)
+        sync(path)
     staging.chmod(_ENTERABLE)
-    staging.rename(to)
+    put_in_place(staging, to)
 
 
 def _size(directory: Path) -> int:
