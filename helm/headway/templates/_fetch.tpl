@@ -23,6 +23,7 @@ spec:
           image: {{ include "headway.image" (dict "root" . "image" .Values.image.services) }}
           imagePullPolicy: {{ .Values.image.pullPolicy }}
           command: [headway, fetch]
+          terminationMessagePolicy: FallbackToLogsOnError
           env:
             - {name: HOME, value: /tmp}
             - {name: HF_HUB_DISABLE_TELEMETRY, value: "1"}

@@ -125,7 +125,7 @@ class ModelFetches:
             return FetchFailedError(report.error, hint=f"It is tried again; kubectl logs job/{name} tells more.")
         if ending is not None:
             return FetchFailedError(
-                f"Job {name} failed: {ending[1]}", hint=f"It is tried again; kubectl describe job {name} tells more."
+                f"Job {name} failed: {ending[1]}.", hint=f"It is tried again; kubectl logs job/{name} tells why."
             )
         if report is not None and report.total_bytes:
             percent = 100 * report.num_bytes // report.total_bytes // _STEP_PERCENT * _STEP_PERCENT
