@@ -99,7 +99,7 @@ def _fetched(tmp_path: Path, uri: str, *arguments: str, environment: dict[str, s
 def _is_the_model(directory: Path, model: Path, digest: str) -> None:
     """What is needed of it, and nothing else, readable to others than who fetched it."""
     names = {path.name for path in directory.iterdir()}
-    assert names == {path.name for path in model.iterdir() if path.is_file()} - {*_LEFT_THERE}
+    assert names - {".fetched.json"} == {path.name for path in model.iterdir() if path.is_file()} - {*_LEFT_THERE}
     assert digest_of(directory) == digest
     assert read_checkpoint(directory).spec == read_checkpoint(model).spec
     assert all(path.stat().st_mode & 0o777 == 0o644 for path in directory.iterdir())
@@ -297,6 +297,20 @@ def test_what_is_no_model_is_refused(hub: Hub, tmp_path: Path, model: Path) -> N
         done = _fetch(tmp_path, "hf://acme/broken", "--to", str(tmp_path / f"no {missing}"), environment=_of_hub(hub))
         assert told in done.stderr
         assert done.returncode == 1
+
+
+def test_a_directory_with_something_else_is_left_as_it_is(hub: Hub, tmp_path: Path) -> None:
+    empty, other = tmp_path / "empty", tmp_path / "other"
+    for directory in (empty, other):
+        directory.mkdir()
+    (other / "notes.txt").write_text("mine")
+    _fetched(tmp_path, "hf://acme/Tiny-Llama", "--to", str(empty), environment=_of_hub(hub))
+    for directory, uri, told in (
+        (other, "hf://acme/Tiny-Llama", "is there already, with files of somebody else"),
+        (empty, "hf://acme/Tiny-Llama@v1", "is there already, with hf://acme/Tiny-Llama@main"),
+    ):
+        assert told in _fetch(tmp_path, uri, "--to", str(directory), environment=_of_hub(hub)).stderr
+    assert (other / "notes.txt").read_text() == "mine"
 
 
 def test_a_directory_that_cannot_be_written_is_told(hub: Hub, tmp_path: Path) -> None:

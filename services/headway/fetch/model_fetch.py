@@ -1,17 +1,21 @@
 """Brings a model's files to a directory: whole, checked, and all at once."""
 
 import fcntl
+import json
 import shutil
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from pathlib import Path
 from queue import Empty, SimpleQueue
 
 from headway.checkpoint.model_digest import combined_digest, file_digest, files_of
 from headway.checkpoint.whole_directory import put_in_place, sync
+from headway.core.codec import from_document, to_document
 from headway.core.errors import (
+    FailedPreconditionError,
     HeadwayError,
     InternalError,
     InvalidArgumentError,
@@ -27,6 +31,8 @@ from headway.fetch.source import ModelSource, RemoteFile
 _FILES_AT_ONCE = 4
 _WAITS_S = (1.0, 2.0, 4.0)
 _REPORT_EVERY_S = 0.5
+_RECORD = ".fetched.json"
+"""In the directory: what of where it has."""
 _READABLE = 0o644
 _ENTERABLE = 0o755
 
@@ -48,8 +54,9 @@ def fetch_model(
 
     Raises:
         NotFoundError: there is no such model, or no such revision.
-        InvalidArgumentError: the files have another digest, or are no model's.
-        PermissionDeniedError: the place does not give them to us, or the directory cannot be written.
+        InvalidArgumentError: the files have another digest, or are no model's; the directory cannot be written.
+        FailedPreconditionError: there is something else in the directory.
+        PermissionDeniedError: the place does not give them to us.
         ResourceExhaustedError: there is not enough room.
         UnavailableError: the place does not answer.
     """
@@ -57,7 +64,8 @@ def fetch_model(
         to.parent.mkdir(parents=True, exist_ok=True)
         report(FetchReport(uri=str(uri)))
         with _alone(to):
-            done = _look(uri, to) if to.is_dir() else _bring(open_source(uri), uri, to, sha256=sha256, report=report)
+            is_there = to.is_dir() and any(to.iterdir())
+            done = _look(uri, to) if is_there else _bring(open_source(uri), uri, to, sha256=sha256, report=report)
     except OSError as error:
         raise InvalidArgumentError(
             f"{to} cannot be written: {error.strerror}.", hint="Give a directory that this user may write to."
@@ -77,10 +85,19 @@ def _alone(to: Path) -> Iterator[None]:
 
 
 def _look(uri: ModelUri, directory: Path) -> FetchReport:
+    """What was brought there earlier, as it is now."""
+    try:
+        before = from_document(FetchReport, json.loads((directory / _RECORD).read_bytes()), is_stored=True)
+    except (FileNotFoundError, ValueError, InvalidArgumentError):
+        before = FetchReport(uri="files of somebody else")
+    if before.uri != str(uri):
+        raise FailedPreconditionError(
+            f"{directory} is there already, with {before.uri}.", hint="Give another directory, or delete that one."
+        )
     files = files_of(directory)
     num_bytes = sum(path.stat().st_size for path in files)
     digest = combined_digest(_digests(files))
-    return FetchReport(uri=str(uri), num_bytes=num_bytes, total_bytes=num_bytes, sha256=digest)
+    return replace(before, num_bytes=num_bytes, total_bytes=num_bytes, sha256=digest)
 
 
 def _bring(
@@ -105,10 +122,11 @@ def _bring(
     digest = combined_digest(digests)
     if sha256 and digest != sha256:
         raise _is_another(uri, digest, sha256)
-    _publish(staging, to)
-    return FetchReport(
+    done = FetchReport(
         uri=str(uri), version=source.version, num_bytes=total_bytes, total_bytes=total_bytes, sha256=digest
     )
+    _publish(staging, to, done)
+    return done
 
 
 def _download_all(source: ModelSource, directory: Path, tell: Callable[[], None]) -> None:
@@ -195,11 +213,12 @@ def _digests(files: Sequence[Path]) -> dict[str, str]:
         return dict(zip((path.name for path in files), pool.map(file_digest, files), strict=True))
 
 
-def _publish(staging: Path, to: Path) -> None:
+def _publish(staging: Path, to: Path, done: FetchReport) -> None:
     """Makes it the directory, readable to all: those that serve it may be other users than the one that fetches."""
     for path in staging.iterdir():
         if path.name.startswith("."):
             shutil.rmtree(path) if path.is_dir() else path.unlink()
+    (staging / _RECORD).write_text(json.dumps(to_document(done)))
     for path in staging.rglob("*"):
         path.chmod(_ENTERABLE if path.is_dir() else _READABLE)
         sync(path)
