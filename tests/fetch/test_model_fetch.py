@@ -16,7 +16,7 @@ from typing import Any
 import oras.client
 import pytest
 
-from headway.checkpoint.model_digest import digest_of
+from headway.checkpoint.model_digest import digest_of, files_of
 from headway.checkpoint.model_directory import read_checkpoint
 from headway.cli.models import read_models
 from headway.core.errors import InvalidArgumentError
@@ -112,9 +112,8 @@ def test_a_model_of_the_hub(hub: Hub, tmp_path: Path, model: Path, digest: str) 
     assert told["version"] == COMMIT
     assert told["sha256"] == digest
     assert told["uri"] == "hf://acme/Tiny-Llama@main"
-    assert (
-        told["num_bytes"] == told["total_bytes"] == sum(each.stat().st_size for each in (tmp_path / "tiny").iterdir())
-    )
+    num_bytes = sum(path.stat().st_size for path in files_of(tmp_path / "tiny"))
+    assert told["num_bytes"] == told["total_bytes"] == num_bytes
 
 
 def test_a_model_of_a_bucket(bucket: Bucket, tmp_path: Path, model: Path, digest: str) -> None:
