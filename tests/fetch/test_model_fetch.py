@@ -19,9 +19,10 @@ import pytest
 from headway.checkpoint.model_digest import digest_of, files_of
 from headway.checkpoint.model_directory import read_checkpoint
 from headway.cli.models import read_models
-from headway.core.errors import InvalidArgumentError
+from headway.core.errors import InvalidArgumentError, ResourceExhaustedError
 from headway.core.model_uri import ModelUri, UriScheme, is_model_uri
 from headway.core.slo import Slo
+from headway.fetch.archive import unpack
 from tests.checkpoints import make_checkpoint
 from tests.command import run_headway
 from tests.fetch.bucket import Bucket, serving_bucket
@@ -163,6 +164,18 @@ def test_a_model_in_the_folder_models_of_an_image(registry: Registry, tmp_path: 
     assert _fetched(tmp_path, uri, "--to", str(tmp_path / "tiny"), environment={})["sha256"] == digest
     _is_the_model(tmp_path / "tiny", model, digest)
     assert not list(tmp_path.rglob("escape.json"))
+
+
+def test_what_does_not_fit_on_the_disk_is_told_before_it_is_full(tmp_path: Path) -> None:
+    """The header of an archive says how much it unpacks to."""
+    archive = tmp_path / "bomb.tar"
+    with archive.open("wb") as out:
+        info = tarfile.TarInfo("model.safetensors")
+        info.size = 1 << 60
+        out.write(info.tobuf())
+    with pytest.raises(ResourceExhaustedError, match=r"1152921504\.6 GB are to come"):
+        unpack(archive, tmp_path, below="")
+    assert {path.name for path in tmp_path.iterdir()} == {"bomb.tar"}
 
 
 def test_a_registry_that_asks_for_a_password(tmp_path: Path, model: Path) -> None:

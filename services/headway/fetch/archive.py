@@ -5,6 +5,7 @@ import tarfile
 from pathlib import Path, PurePosixPath
 
 from headway.core.errors import InvalidArgumentError
+from headway.fetch.room import check_room
 from headway.fetch.selection import select
 
 
@@ -16,13 +17,16 @@ def unpack(archive: Path, directory: Path, *, below: str) -> None:
 
     Raises:
         InvalidArgumentError: it is no archive, or compressed in a way that cannot be read.
+        ResourceExhaustedError: what it unpacks to does not fit on the disk.
     """
     try:
         with tarfile.open(archive) as opened:
             members = {_path(member): member for member in opened if member.isfile()}
             root = PurePosixPath(below) if below else _top(members)
             found = {str(path.relative_to(root)): each for path, each in members.items() if path.is_relative_to(root)}
-            for name in sorted(select(found)):
+            wanted = sorted(select(found))
+            check_room(directory, sum(found[name].size for name in wanted))
+            for name in wanted:
                 target = directory / name
                 target.parent.mkdir(exist_ok=True)
                 with opened.extractfile(found[name]) as source, target.open("wb") as out:  # type: ignore[union-attr]

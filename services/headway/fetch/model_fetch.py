@@ -20,12 +20,12 @@ from headway.core.errors import (
     InternalError,
     InvalidArgumentError,
     NotFoundError,
-    ResourceExhaustedError,
     UnavailableError,
 )
 from headway.core.fetch_report import FetchReport
 from headway.core.model_uri import ModelUri
 from headway.fetch.open_source import open_source
+from headway.fetch.room import check_room
 from headway.fetch.source import ModelSource, RemoteFile
 
 _FILES_AT_ONCE = 4
@@ -109,7 +109,7 @@ def _bring(
             shutil.rmtree(other)  # of a version that is not wanted any more
     staging.mkdir(exist_ok=True)
     total_bytes = sum(file.num_bytes for file in source.files)
-    _check_room(staging, total_bytes)
+    check_room(staging, total_bytes - _size(staging))
 
     def tell() -> None:
         num_bytes = min(_size(staging), total_bytes)
@@ -172,15 +172,6 @@ def _download(source: ModelSource, file: RemoteFile, directory: Path, is_over: t
         else:
             return
     source.download(file, directory)
-
-
-def _check_room(directory: Path, total_bytes: int) -> None:
-    missing, free = total_bytes - _size(directory), shutil.disk_usage(directory).free
-    if missing > free:
-        raise ResourceExhaustedError(
-            f"{missing / 1e9:.1f} GB are to be fetched, and {directory.parent} has room for {free / 1e9:.1f} GB.",
-            hint="Make room there, or give a larger volume.",
-        )
 
 
 def _check_complete(uri: ModelUri, directory: Path) -> None:
