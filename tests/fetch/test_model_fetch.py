@@ -11,6 +11,7 @@ import tarfile
 from base64 import b64encode
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import oras.client
@@ -166,16 +167,18 @@ def test_a_model_in_the_folder_models_of_an_image(registry: Registry, tmp_path: 
     assert not list(tmp_path.rglob("escape.json"))
 
 
-def test_what_does_not_fit_on_the_disk_is_told_before_it_is_full(tmp_path: Path) -> None:
-    """The header of an archive says how much it unpacks to."""
-    archive = tmp_path / "bomb.tar"
-    with archive.open("wb") as out:
+def test_what_does_not_fit_on_the_disk_is_told_before_it_is_full(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The headers of an archive say how much it unpacks to."""
+    with tarfile.open(tmp_path / "large.tar.gz", "w:gz") as archive:
         info = tarfile.TarInfo("model.safetensors")
-        info.size = 1 << 60
-        out.write(info.tobuf())
-    with pytest.raises(ResourceExhaustedError, match=r"1152921504\.6 GB are to come"):
-        unpack(archive, tmp_path, below="")
-    assert {path.name for path in tmp_path.iterdir()} == {"bomb.tar"}
+        info.size = 100_000_000
+        archive.addfile(info, io.BytesIO(bytes(info.size)))
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(free=50_000_000))
+    with pytest.raises(ResourceExhaustedError, match=r"0\.1 GB are to come"):
+        unpack(tmp_path / "large.tar.gz", tmp_path, below="")
+    assert {path.name for path in tmp_path.iterdir()} == {"large.tar.gz"}
 
 
 def test_a_registry_that_asks_for_a_password(tmp_path: Path, model: Path) -> None:
