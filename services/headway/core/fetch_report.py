@@ -2,6 +2,9 @@
 
 from dataclasses import dataclass
 
+FETCH_RECORD = ".fetched.json"
+"""The file in a fetched model's directory that has the last report of it, as a JSON document."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FetchReport:

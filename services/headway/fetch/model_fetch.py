@@ -22,7 +22,7 @@ from headway.core.errors import (
     NotFoundError,
     UnavailableError,
 )
-from headway.core.fetch_report import FetchReport
+from headway.core.fetch_report import FETCH_RECORD, FetchReport
 from headway.core.model_uri import ModelUri
 from headway.fetch.open_source import open_source
 from headway.fetch.room import check_room
@@ -31,8 +31,6 @@ from headway.fetch.source import ModelSource, RemoteFile
 _FILES_AT_ONCE = 4
 _WAITS_S = (1.0, 2.0, 4.0)
 _REPORT_EVERY_S = 0.5
-_RECORD = ".fetched.json"
-"""In the directory: what of where it has."""
 _READABLE = 0o644
 _ENTERABLE = 0o755
 
@@ -65,7 +63,10 @@ def fetch_model(
         report(FetchReport(uri=str(uri)))
         with _alone(to):
             is_there = to.is_dir() and any(to.iterdir())
-            done = _look(uri, to) if is_there else _bring(open_source(uri), uri, to, sha256=sha256, report=report)
+            if is_there:
+                done = _look(uri, to, is_checked=bool(sha256))
+            else:
+                done = _bring(open_source(uri), uri, to, sha256=sha256, report=report)
     except OSError as error:
         raise InvalidArgumentError(
             f"{to} cannot be written: {error.strerror}.", hint="Give a directory that this user may write to."
@@ -84,20 +85,17 @@ def _alone(to: Path) -> Iterator[None]:
         yield
 
 
-def _look(uri: ModelUri, directory: Path) -> FetchReport:
-    """What was brought there earlier, as it is now."""
+def _look(uri: ModelUri, directory: Path, *, is_checked: bool) -> FetchReport:
+    """What was brought there earlier, with the digest that it has now where it is to be checked."""
     try:
-        before = from_document(FetchReport, json.loads((directory / _RECORD).read_bytes()), is_stored=True)
+        before = from_document(FetchReport, json.loads((directory / FETCH_RECORD).read_bytes()), is_stored=True)
     except (FileNotFoundError, ValueError, InvalidArgumentError):
         before = FetchReport(uri="files of somebody else")
     if before.uri != str(uri):
         raise FailedPreconditionError(
             f"{directory} is there already, with {before.uri}.", hint="Give another directory, or delete that one."
         )
-    files = files_of(directory)
-    num_bytes = sum(path.stat().st_size for path in files)
-    digest = combined_digest(_digests(files))
-    return replace(before, num_bytes=num_bytes, total_bytes=num_bytes, sha256=digest)
+    return replace(before, sha256=combined_digest(_digests(files_of(directory)))) if is_checked else before
 
 
 def _bring(
@@ -209,7 +207,7 @@ def _publish(staging: Path, to: Path, done: FetchReport) -> None:
     for path in staging.iterdir():
         if path.name.startswith("."):
             shutil.rmtree(path) if path.is_dir() else path.unlink()
-    (staging / _RECORD).write_text(json.dumps(to_document(done)))
+    (staging / FETCH_RECORD).write_text(json.dumps(to_document(done)))
     for path in staging.rglob("*"):
         path.chmod(_ENTERABLE if path.is_dir() else _READABLE)
         sync(path)

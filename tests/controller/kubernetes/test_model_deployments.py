@@ -263,14 +263,15 @@ async def fetching(checkpoint: Path, tmp_path: Path) -> Cluster:
 
 
 def _report(cluster: Cluster, **told: Any) -> None:
-    path = cluster.volume.report_path(_PLACE)
+    path = cluster.volume.report_path(_PLACE, sha256="")
     path.parent.mkdir(exist_ok=True)
     path.write_text(json.dumps({"uri": _URI, **told}))
 
 
 def _arrive(cluster: Cluster, checkpoint: Path) -> None:
-    _report(cluster, version="c0ffee", num_bytes=9, total_bytes=9, sha256=digest_of(checkpoint))
-    shutil.copytree(checkpoint, cluster.volume.fetched_path(_PLACE))
+    directory = shutil.copytree(checkpoint, cluster.volume.fetched_path(_PLACE))
+    done = {"uri": _URI, "version": "c0ffee", "num_bytes": 9, "total_bytes": 9, "sha256": digest_of(checkpoint)}
+    (directory / ".fetched.json").write_text(json.dumps(done))
 
 
 def _message(cluster: Cluster, name: str) -> str:
@@ -288,7 +289,7 @@ async def test_a_model_that_is_elsewhere_is_fetched_by_a_job_and_then_served(
     target = fetching.volume.fetched_path(_PLACE)
     assert container["args"] == [
         "hf://acme/tiny@main",
-        *("--to", str(target), "--report", str(fetching.volume.report_path(_PLACE))),
+        *("--to", str(target), "--report", str(fetching.volume.report_path(_PLACE, sha256=""))),
     ]
     assert fetching.reason("chat") == "Fetching"
     assert f"to be fetched by job {name}" in _message(fetching, "chat")
@@ -323,7 +324,7 @@ async def test_a_fetch_that_fails_says_why_and_is_tried_again(fetching: Cluster)
     await fetching.step()
     assert fetching.reason("chat") == "FetchFailed"
     assert "The hub has no model acme/tiny. It is tried again; kubectl logs" in _message(fetching, "chat")
-    fetching.volume.report_path(_PLACE).unlink()
+    fetching.volume.report_path(_PLACE, sha256="").unlink()
     failed = {"type": "Failed", "status": "True", "message": "limit is reached"}
     fetching.jobs[name] = job | {"status": {"conditions": [failed]}}
     await fetching.step()
@@ -367,6 +368,9 @@ async def test_files_with_another_digest_are_not_served(fetching: Cluster, check
     assert list(fetching.served) == ["chat"], "the earlier state is served"
     await fetching.declare("chat", uri=_URI, sha256=digest_of(checkpoint))
     assert fetching.reason("chat") == "InPlan"
+    (fetching.volume.fetched_path(_PLACE) / ".fetched.json").unlink()
+    await fetching.declare("chat", uri=_URI, sha256=digest_of(checkpoint), maxModelLen=32)
+    assert "had no known digest" in _message(fetching, "chat")
 
 
 async def test_a_served_model_stays_while_another_revision_is_fetched(fetching: Cluster, checkpoint: Path) -> None:

@@ -1,8 +1,10 @@
 """Has the files of declared models fetched to the volume, by jobs, and knows how far they are."""
 
 import asyncio
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 from headway.controller.kubernetes.api import KubernetesApi
 from headway.controller.kubernetes.fetch_job import (
@@ -16,6 +18,7 @@ from headway.controller.kubernetes.fetch_job import (
 from headway.controller.kubernetes.model_resource import ModelResource
 from headway.controller.kubernetes.model_volume import ModelVolume
 from headway.controller.kubernetes.watch import ResourceWatch
+from headway.core.codec import from_document
 from headway.core.errors import (
     ErrorCode,
     FailedPreconditionError,
@@ -23,7 +26,7 @@ from headway.core.errors import (
     InvalidArgumentError,
     UnavailableError,
 )
-from headway.core.fetch_report import FetchReport
+from headway.core.fetch_report import FETCH_RECORD, FetchReport
 
 _STEP_PERCENT = 5  # a status is written anew for each
 
@@ -38,6 +41,10 @@ class FetchFailedError(UnavailableError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _State:
+    """Attributes:
+    report: the directory's own where it is there, else that of who fetches it.
+    """
+
     is_there: bool
     report: FetchReport | None
 
@@ -81,8 +88,8 @@ class ModelFetches:
 
     async def _start(self, fetch: ModelFetch, template: FetchTemplate, owners: Sequence[ModelResource]) -> None:
         """What the API server refuses, such as a pod above a quota, is tried again."""
-        to, report = self._volume.fetched_path(fetch.uri), self._volume.report_path(fetch.uri)
-        job = fetch_job(fetch, template, to=to, report=report, owners=owners)
+        report = self._volume.report_path(fetch.uri, sha256=fetch.sha256)
+        job = fetch_job(fetch, template, to=self._volume.fetched_path(fetch.uri), report=report, owners=owners)
         self._refused.pop(fetch, None)
         try:
             await self._api.apply(JOBS, template.name_of(fetch), job)
@@ -133,12 +140,21 @@ class ModelFetches:
         return FetchingError(f"{fetch.uri} is to be fetched by job {name}.")
 
     def _look(self, fetches: Sequence[ModelFetch]) -> dict[ModelFetch, _State]:
-        return {
-            fetch: _State(
-                is_there=self._volume.fetched_path(fetch.uri).is_dir(), report=self._volume.report_of(fetch.uri)
-            )
-            for fetch in fetches
-        }
+        return {fetch: self._state_of(fetch) for fetch in fetches}
+
+    def _state_of(self, fetch: ModelFetch) -> _State:
+        directory = self._volume.fetched_path(fetch.uri)
+        if directory.is_dir():
+            return _State(is_there=True, report=_read(directory / FETCH_RECORD))
+        return _State(is_there=False, report=_read(self._volume.report_path(fetch.uri, sha256=fetch.sha256)))
+
+
+def _read(path: Path) -> FetchReport | None:
+    """None where nothing was told yet, or nothing that can be read."""
+    try:
+        return from_document(FetchReport, json.loads(path.read_bytes()), is_stored=True)
+    except (OSError, ValueError, InvalidArgumentError):
+        return None
 
 
 def _fetch_of(resource: ModelResource) -> ModelFetch | None:
@@ -151,10 +167,11 @@ def _fetch_of(resource: ModelResource) -> ModelFetch | None:
 
 
 def _other_digest(fetch: ModelFetch, report: FetchReport | None) -> HeadwayError | None:
-    if not fetch.sha256 or report is None or report.sha256 in ("", fetch.sha256):
+    told = "no known digest" if report is None else f"the digest {report.sha256}"
+    if not fetch.sha256 or (report is not None and report.sha256 == fetch.sha256):
         return None
     return InvalidArgumentError(
-        f"The files of {fetch.uri} had the digest {report.sha256} when they were fetched, not {fetch.sha256}.",
+        f"The files of {fetch.uri} had {told} when they were fetched, not {fetch.sha256}.",
         hint="Correct the digest, or give the revision that it is of.",
         field="spec.sha256",
     )

@@ -1,17 +1,15 @@
 """The volume that every pod has models in: where a declared model is on it, and whether it is the one that is meant."""
 
-import json
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from headway.checkpoint.model_digest import digest_of, files_of
-from headway.core.codec import from_document
 from headway.core.errors import InvalidArgumentError
-from headway.core.fetch_report import FetchReport
 from headway.core.model_uri import ModelUri
 
 _SCHEME = "pvc://"
 _FETCHED = "fetched"
+_HASH_CHARS = 10
 
 _Stamp = tuple[tuple[str, int, int], ...]
 """Of each file its name, size in bytes and time of change in ns."""
@@ -50,16 +48,9 @@ class ModelVolume:
         """The directory of a model that is fetched from elsewhere; there once all of it is."""
         return self.directory / _FETCHED / uri.directory_name
 
-    def report_path(self, uri: ModelUri) -> Path:
-        """The file in which who fetches it says how far it is."""
-        return self.directory / _FETCHED / f"{uri.directory_name}.json"
-
-    def report_of(self, uri: ModelUri) -> FetchReport | None:
-        """What was said there last; None before anything was. Reads a file."""
-        try:
-            return from_document(FetchReport, json.loads(self.report_path(uri).read_bytes()), is_stored=True)
-        except (OSError, ValueError, InvalidArgumentError):
-            return None
+    def report_path(self, uri: ModelUri, *, sha256: str) -> Path:
+        """The file in which who fetches it with such a digest, or with any, says how far it is."""
+        return self.directory / _FETCHED / f"{uri.directory_name}.{sha256[:_HASH_CHARS] or 'any'}.json"
 
     def check(self, directory: Path, *, sha256: str) -> None:
         """InvalidArgumentError where a model's files are others than the digest says. Reads all of them, once as long
