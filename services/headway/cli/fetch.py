@@ -23,7 +23,7 @@ def fetch(
         str,
         typer.Argument(
             metavar="URI",
-            help="hf://ORGANISATION/NAME[@REVISION], s3://BUCKET/PREFIX or oci://REGISTRY/REPOSITORY[:TAG].",
+            help="hf://ORGANISATION/NAME, s3://BUCKET/PREFIX or oci://REGISTRY/REPOSITORY:TAG.",
         ),
     ],
     to: Annotated[

@@ -51,13 +51,10 @@ class RegistrySource:
             transport=None if scheme == "https" else httpx.HTTPTransport(retries=_CONNECTING_RETRIES),
         )
         text = self._manifest(uri.revision, (*_MANIFESTS, *_INDEXES))
-        if "manifests" in (manifest := json.loads(text)):
-            text = self._manifest(_any_of(manifest["manifests"], uri), _MANIFESTS)
-            manifest = json.loads(text)
+        if (digest := manifest_of_index(text)) is not None:
+            text = self._manifest(digest, _MANIFESTS)
         self.version = f"sha256:{hashlib.sha256(text).hexdigest()}"
-        files = {file.name: file for layer in manifest.get("layers", []) if (file := _file(layer)) is not None}
-        wanted = select(files) | {name for name in files if name.startswith(_ARCHIVE)}
-        self.files = tuple(file for name, file in files.items() if name in wanted)
+        self.files = files_of_manifest(text)
 
     def download(self, file: RemoteFile, directory: Path) -> None:
         path = directory / file.name
@@ -95,26 +92,48 @@ class RegistrySource:
             return answer.raise_for_status().content
 
 
-def _any_of(manifests: list[dict[str, Any]], uri: ModelUri) -> str:
-    """The digest of a manifest for Linux: a model's files are the same for every processor."""
-    for manifest in manifests:
-        if manifest.get("platform", {}).get("os", "linux") == "linux":
-            return str(manifest["digest"])
-    raise InvalidArgumentError(f"{uri} is for other systems than Linux.")
+def manifest_of_index(text: bytes) -> str | None:
+    """Of an index the digest of a manifest for Linux: a model's files are the same for every processor. None where it
+    is a manifest itself.
+
+    InvalidArgumentError where it has none, or is neither.
+    """
+    with _reading():
+        if "manifests" not in (document := json.loads(text)):
+            return None
+        for manifest in document["manifests"]:
+            if (manifest.get("platform") or {}).get("os", "linux") == "linux":
+                return str(manifest["digest"])
+    raise InvalidArgumentError("The registry has it for other systems than Linux.")
+
+
+def files_of_manifest(text: bytes) -> tuple[RemoteFile, ...]:
+    """The layers that are a model's files, or archives of such; InvalidArgumentError where it is no manifest."""
+    with _reading():
+        files = {file.name: file for layer in json.loads(text)["layers"] if (file := _file(layer)) is not None}
+    wanted = select(files) | {name for name in files if name.startswith(_ARCHIVE)}
+    return tuple(file for name, file in files.items() if name in wanted)
 
 
 def _file(layer: Mapping[str, Any]) -> RemoteFile | None:
     """None for a layer that says nothing of the file it is."""
     annotations, kind, key = layer.get("annotations") or {}, layer["mediaType"], layer["digest"]
-    name = next((annotations[each] for each in _NAMES if each in annotations), "")
     algorithm, _, digest = key.partition(":")
+    name = next((annotations[each].removeprefix("./") for each in _NAMES if each in annotations), "")
     if ".tar" in kind or annotations.get(_IS_FOLDER) == "true":
         name = f"{_ARCHIVE}{digest[:12]}.{'tar' if name else _IN_IMAGES}"
-        return RemoteFile(name=name, key=key, num_bytes=layer["size"])
+        return RemoteFile(name=name, key=key, num_bytes=int(layer["size"]))
     if not name:
         return None
-    sha256 = digest if algorithm == "sha256" else ""
-    return RemoteFile(name=name.removeprefix("./"), key=key, num_bytes=layer["size"], sha256=sha256)
+    return RemoteFile(name=name, key=key, num_bytes=int(layer["size"]), sha256=digest if algorithm == "sha256" else "")
+
+
+@contextmanager
+def _reading() -> Iterator[None]:
+    try:
+        yield
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        raise InvalidArgumentError(f"The registry's answer is no manifest: {error!r}.") from None
 
 
 @contextmanager
