@@ -132,7 +132,7 @@ def _file(layer: Mapping[str, Any]) -> RemoteFile | None:
 def _reading() -> Iterator[None]:
     try:
         yield
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError) as error:
         raise InvalidArgumentError(f"The registry's answer is no manifest: {error!r}.") from None
 
 
