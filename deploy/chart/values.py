@@ -308,6 +308,10 @@ VALUES: dict[str, Schema] = {
         },
     ),
     "monitoring": _MONITORING,
+    "minReadySeconds": whole(
+        "How long a new pod is ready before the next one that it replaces ends: network policies and proxies may take "
+        "so long to know it."
+    ),
     "podAnnotations": named("Annotations of every pod.", text("A value.")),
     "podLabels": named("Labels of every pod.", text("A value.")),
     "priorityClassName": text("The priority of all pods but workers."),

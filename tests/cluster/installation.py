@@ -76,8 +76,8 @@ class Installation(Cluster):
         return pod
 
     def wait_until_ready(self) -> None:
-        """Until every pod is ready, and none is about to go."""
-        self.wait(self.pods.are_ready, "every pod is ready")
+        """Until every pod is ready, and none is about to go or to be replaced."""
+        self.wait(lambda: self._are_rolled_out() and self.pods.are_ready(), "every pod is ready")
 
     def left(self, pods: Iterable[Container]) -> list[Container]:
         """Which of these are there still."""
@@ -111,6 +111,15 @@ class Installation(Cluster):
         """To the revision before. Returns when its pods are ready."""
         result = self.plane.helm("rollback", "headway", "--namespace", NAMESPACE, "--wait", "--timeout=9m")
         assert result.returncode == 0, result.stderr
+
+    def _are_rolled_out(self) -> bool:
+        """Helm does not wait for the end of the last pods that others replace, which stay for minReadySeconds."""
+        path = f"/apis/apps/v1/namespaces/{NAMESPACE}/deployments"
+        return all(
+            each["status"].get("observedGeneration") == each["metadata"]["generation"]
+            and each["status"].get("replicas") == each["status"].get("updatedReplicas")
+            for each in self.plane.get(path)["items"]
+        )
 
     def _secret(self, key: str) -> str:
         """What the release has drawn."""

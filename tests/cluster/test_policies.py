@@ -10,8 +10,8 @@ import pytest
 from tests.cluster.arrows import COMPONENTS, INNER_PORT, PORTS, STRANGER, Port, may_reach
 from tests.cluster.cluster import NAMESPACE, make_namespace
 from tests.cluster.containers import Container, Containers, restricted_pod
-from tests.cluster.installation import Installation
-from tests.cluster.load import MODEL
+from tests.cluster.installation import NUM_PODS, Installation
+from tests.cluster.load import MODEL, Load
 from tests.cluster.node import HOST, KUBELET_PORT
 from tests.cluster.reach import listening, reachable_from, run_in
 
@@ -167,3 +167,20 @@ def test_a_release_that_is_made_anew_under_policies_answers_clients_of_other_nam
     program = "import json, sys; from tests.cluster import load; print(json.dumps(load.texts(sys.argv[1])))"
     texts = json.loads(run_in(pid, "-c", program, installation.url))
     assert {int(seed): text for seed, text in texts.items()} == undisturbed
+
+
+@pytest.mark.usefixtures("enforced")
+def test_an_upgrade_and_a_rollback_under_policies_refuse_no_client(
+    installation: Installation, undisturbed: dict[int, str]
+) -> None:
+    """Rules for a new pod come some seconds after it is ready; the one that it replaces stays until then."""
+    assert not installation.declare(MODEL)
+    installation.wait_until_ready()
+    installation.wait_for(MODEL, "Loaded")
+    before = [pod for pod in installation.pods.all() if pod.component in NUM_PODS]
+    with Load(installation.url, undisturbed):
+        installation.upgrade("--set=logLevel=error")
+        installation.wait_until_ready()
+        assert [pod.component for pod in installation.left(before)] == ["redis"]
+        installation.roll_back()
+        installation.wait_until_ready()

@@ -316,6 +316,9 @@ spec:
   replicas: {{ .replicas }}
   {{- end }}
   revisionHistoryLimit: 3
+  {{- if eq .strategy.type "RollingUpdate" }}
+  minReadySeconds: {{ $root.Values.minReadySeconds }}
+  {{- end }}
   strategy: {{ toYaml .strategy | nindent 4 }}
   selector:
     matchLabels: {{ include "headway.selector" . | nindent 6 }}

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from headway.checkpoint.json_file import read_json, read_json_list, read_optional_json
+from headway.checkpoint.readable import check_readable, telling_unreadable
 from headway.checkpoint.weight_files import find_weights, within
 from headway.core.engine_kind import EngineKind
 from headway.core.errors import HeadwayError, InvalidArgumentError, NotFoundError
@@ -47,6 +48,7 @@ class Checkpoint:
         return self.spec.eos_token_ids
 
 
+@telling_unreadable()
 def read_checkpoint(
     directory: Path,
     *,
@@ -69,7 +71,7 @@ def read_checkpoint(
 
     Raises:
         NotFoundError: the directory or a file in it is missing.
-        InvalidArgumentError: a file is malformed, or the model is not one that the engine runs.
+        InvalidArgumentError: a file is malformed, or may not be read, or the model is not one that the engine runs.
     """
     if not directory.is_dir():
         raise NotFoundError(f"There is no directory {directory}.", hint="Give the path of a model directory.")
@@ -94,6 +96,7 @@ def read_checkpoint(
     )
 
 
+@telling_unreadable()
 def read_spec(
     directory: Path,
     *,
@@ -181,6 +184,7 @@ def _find_tokenizer(directory: Path) -> Path:
             f"{path} is missing.",
             hint="Write it with transformers: AutoTokenizer.from_pretrained(DIR).save_pretrained(DIR).",
         )
+    check_readable(path)  # `tokenizers` would call it none
     return path
 
 

@@ -8,6 +8,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
+from headway.checkpoint.readable import check_readable
 from headway.checkpoint.weight_files import INDEX_FILE
 from headway.checkpoint.whole_directory import sync
 from headway.core.errors import InvalidArgumentError
@@ -19,11 +20,12 @@ def read_tensors(
     """The tensors in some files by name; only those of `names` where these are given.
 
     Raises:
-        InvalidArgumentError: a file is damaged; `field` is whose.
+        InvalidArgumentError: a file is damaged, or may not be read; `field` is whose.
     """
     found: dict[str, Tensor] = {}
     for path in files:
         try:
+            check_readable(path, field=field)
             with safe_open(path, "pt") as file:
                 found |= {name: file.get_tensor(name) for name in file.keys() if names is None or name in names}  # noqa: SIM118 - no mapping
         except (OSError, SafetensorError) as error:

@@ -3,13 +3,22 @@
 from pathlib import Path
 
 from headway.checkpoint.json_file import read_json
+from headway.checkpoint.readable import check_readable, telling_unreadable
 from headway.core.errors import InvalidArgumentError, NotFoundError
 
 WEIGHTS_FILE, INDEX_FILE = "model.safetensors", "model.safetensors.index.json"
 
 
+@telling_unreadable()
 def find_weights(directory: Path) -> tuple[Path, ...]:
-    """The safetensors files of a directory, in order; errors as of `read_checkpoint`."""
+    """The safetensors files of a directory, in order, which may all be read; errors as of `read_checkpoint`."""
+    files = _find(directory)
+    for file in files:
+        check_readable(file)
+    return files
+
+
+def _find(directory: Path) -> tuple[Path, ...]:
     index_path = directory / INDEX_FILE
     single_path = directory / WEIGHTS_FILE
     if not index_path.is_file():

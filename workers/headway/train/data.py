@@ -9,6 +9,7 @@ import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file
 
+from headway.checkpoint.readable import check_readable, telling_unreadable
 from headway.core.errors import InvalidArgumentError, NotFoundError
 from headway.core.program import Value
 from headway.core.training_job import DataSettings
@@ -29,7 +30,7 @@ def open_data(settings: DataSettings, inputs: Mapping[str, Value], *, batch: int
 
     Raises:
         NotFoundError: there is no such file.
-        InvalidArgumentError: the file has not what the step wants; names tensor, shape and dtype.
+        InvalidArgumentError: the file may not be read, or has not what the step wants; names tensor, shape and dtype.
     """
     if settings.synthetic:
         return SyntheticData(inputs, batch=batch, seed=seed)
@@ -127,10 +128,12 @@ class _Order:
         return self._known[1][place * self._batch : (place + 1) * self._batch]
 
 
+@telling_unreadable(field="data")
 def _read(path: Path) -> dict[str, torch.Tensor]:
     if not path.is_file():
         raise NotFoundError(f"There is no file {path}.", hint="Name a safetensors file.", field="data")
     try:
+        check_readable(path, field="data")
         return load_file(path)
     except SafetensorError as error:
         raise InvalidArgumentError(f"{path} is no safetensors file: {error}.", field="data") from error
