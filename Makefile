@@ -118,14 +118,24 @@ $(BUILD)/prometheus/usr/bin/prometheus:
 	  >/dev/null 2>&1 && dpkg -x prometheus_*.deb . && rm prometheus_*.deb || \
 	  echo "make: no Prometheus: there is no package of that name here; the dashboards' queries are not tested."
 
+# A registry of images as Debian packages it, likewise, for the tests of what is fetched from one.
+$(BUILD)/registry/usr/bin/docker-registry:
+	@mkdir -p $(BUILD)/registry
+	@cd $(BUILD)/registry && { apt-get download docker-registry || { apt-get update && apt-get download docker-registry; }; } \
+	  >/dev/null 2>&1 && dpkg -x docker-registry_*.deb . && rm docker-registry_*.deb || \
+	  echo "make: no docker-registry: there is no package of that name here; what is fetched from registries is not tested."
+
+# What the tests run that is no package of Python.
+TEST_PROGRAMS := $(BUILD)/prometheus/usr/bin/prometheus $(BUILD)/registry/usr/bin/docker-registry
+
 # Three at once on two cores: many wait for processes that they have started.
-test: install cuda-if-possible $(BUILD)/exports/.installed | $(BUILD)/prometheus/usr/bin/prometheus ## The whole test suite
+test: install cuda-if-possible $(BUILD)/exports/.installed | $(TEST_PROGRAMS) ## The whole test suite
 	@$(PY) -m pytest -n 3 --dist loadfile --no-loadscope-reorder -q --durations=15 tests
 
 SEED ?=
 LOAD ?=
 TESTS ?= tests
-test-flaky: install cuda-if-possible $(BUILD)/exports/.installed | $(BUILD)/prometheus/usr/bin/prometheus ## The suite in random order (SEED=, LOAD=1, TESTS=), what starts processes 6 times
+test-flaky: install cuda-if-possible $(BUILD)/exports/.installed | $(TEST_PROGRAMS) ## The suite in random order (SEED=, LOAD=1, TESTS=), what starts processes 6 times
 	@$(PY) -m tests.flaky $(if $(SEED),--seed $(SEED)) $(if $(LOAD),--load) $(TESTS)
 
 dashboards: install ## Write Grafana's dashboards anew from deploy/grafana/dashboards.py

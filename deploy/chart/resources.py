@@ -53,6 +53,14 @@ _STATUS = fields(
                 "changes": listing("What it loads and drains.", text("A group's change.")),
             },
         ),
+        "fetched": fields(
+            "What was fetched of its uri, once all of it is there.",
+            of={
+                "version": text("The commit, or the digest of the manifest, that its revision was then."),
+                "sha256": text("The digest of its files: given as sha256, it keeps others from being served."),
+                "bytes": whole("Of its files."),
+            },
+        ),
         "predicted": fields(
             "Latencies that the plan predicts, in milliseconds, of the slowest group.",
             of={
@@ -129,7 +137,15 @@ def _spec() -> Schema:
             ),
         ]
     }
-    shapes["uri"] = text("Where its files are, instead of path: pvc://CLAIM/DIRECTORY, of modelStorage.existingClaim.")
+    shapes["uri"] = text(
+        "Where its files are, instead of path: pvc://CLAIM/DIRECTORY, of modelStorage.existingClaim. Or where they are "
+        "fetched from, with modelStorage.fetch: hf://ORGANISATION/NAME, s3://BUCKET/PREFIX or "
+        "oci://REGISTRY/REPOSITORY:TAG."
+    )
+    shapes["revision"] = text(
+        "Of what is fetched: a branch, tag or commit of hf://, main where it is left out; a tag or digest of oci://.",
+        least=1,
+    )
     shapes["sha256"] = text(
         "The digest of its files, or it is not served: LC_ALL=C sha256sum -- * | sha256sum in its directory.",
         pattern="^[0-9a-f]{64}$",
@@ -156,9 +172,12 @@ def _spec() -> Schema:
                 "a vllm-server has its model loaded all the time: replicas.min is 1 at least",
             ),
             _rule(
-                "!has(self.uri) || self.uri.startsWith('pvc://')",
-                "of uri only pvc:// is read: nothing is fetched from hf://, s3:// or oci://; copy the files to the "
-                "volume of modelStorage",
+                "!has(self.uri) || self.uri.matches('^(pvc|hf|s3|oci)://.')",
+                "uri begins with pvc://, hf://, s3:// or oci://",
+            ),
+            _rule(
+                "!has(self.revision) || (has(self.uri) && self.uri.matches('^(hf|oci)://'))",
+                "revision is of a uri with hf:// or oci://",
             ),
         ]
     }

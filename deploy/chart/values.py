@@ -203,6 +203,24 @@ VALUES: dict[str, Schema] = {
             "existingClaim": text("A PersistentVolumeClaim of this namespace."),
             "hostPath": text("Or a directory of every node."),
             "volume": reference("volume", "Or another source of a volume."),
+            "fetch": fields(
+                "Jobs that bring models there which resources declare by hf://, s3:// or oci://.",
+                of={
+                    "enabled": flag("Whether there are any; the controller then has rights on jobs."),
+                    "credentialsSecret": text(
+                        "A Secret whose keys become variables of theirs: HF_TOKEN, AWS_ACCESS_KEY_ID, ..."
+                    ),
+                    "registrySecret": text("A Secret of type kubernetes.io/dockerconfigjson, for oci://."),
+                    "serviceAccountName": text("An account that a cloud gives rights to; else that of the services."),
+                    "env": listing(
+                        "Variables of theirs: HTTPS_PROXY, HF_ENDPOINT, ...", reference("env", "A variable.")
+                    ),
+                    "ports": listing(
+                        "Where they may go to, with network policies.", whole("A port.", least=1, most=65535)
+                    ),
+                    **placing(),
+                },
+            ),
         },
     ),
     "workers": listing("The pools of workers; none where these are resources.", POOL),

@@ -66,13 +66,14 @@ class Cluster:
         return self.plane.kubectl("apply", "-f-", given=self.resource(name, **spec)).stderr
 
     def resource(self, name: str, **spec: Any) -> str:
-        """A ModelDeployment, as a file has it."""
+        """A ModelDeployment, as a file has it; with None a field is left out."""
+        fields = {"path": str(self.models / name)} | spec
         return json.dumps(
             {
                 "apiVersion": "serving.headway.dev/v1alpha1",
                 "kind": "ModelDeployment",
                 "metadata": {"name": name, "namespace": NAMESPACE},
-                "spec": {"path": str(self.models / name)} | spec,
+                "spec": {field: value for field, value in fields.items() if value is not None},
             }
         )
 

@@ -26,6 +26,7 @@ NUM_PODS = {
 }
 """Of each component."""
 MODELS = Path("/models")  # where pods have them
+_USER = 10001  # of every pod of the chart
 _MERGE = "application/merge-patch+json"
 FLAGS = (
     *(f"--set={service}.replicas=2" for service in ("router", "controller")),
@@ -141,6 +142,7 @@ def installed_on(plane: ControlPlane, node: Node, model: Path, *flags: str) -> I
         plane.create("/api/v1/persistentvolumes", _volume(claim, volumes / claim))
     body = {"metadata": {"name": "models"}, "spec": _modes("1Gi")}
     plane.create(f"/api/v1/namespaces/{NAMESPACE}/persistentvolumeclaims", body)
+    os.chown(volumes / "models", _USER, _USER)  # who fetches models may write there
     installation = Installation(plane, node)
     installation.upgrade(*flags)
     yield installation

@@ -16,3 +16,5 @@ RIGHTS_ON_POOLS = {
     *(("", "pods", verb) for verb in ("list", "watch", "create", "patch", "delete")),
 }
 """Besides, where pools of workers are resources too."""
+RIGHTS_ON_JOBS = {("batch", "jobs", verb) for verb in ("list", "watch", "create", "patch")}
+"""Besides, where models are fetched. What is applied, a call of `patch`, is made where there is none."""

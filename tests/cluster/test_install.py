@@ -4,7 +4,7 @@ import pytest
 
 from tests.cluster.cluster import CONTROLLER, NAMESPACE, RESOURCES, Cluster, upgrade
 from tests.cluster.control_plane import ControlPlane
-from tests.cluster.rights import RIGHTS_ON_MODELS
+from tests.cluster.rights import RIGHTS_ON_JOBS, RIGHTS_ON_MODELS
 
 pytestmark = pytest.mark.timeout(400)
 
@@ -42,7 +42,7 @@ def test_workers_are_waited_for_as_the_notes_say(cluster: Cluster) -> None:
 
 def test_the_controller_has_the_rights_of_the_list_and_no_more(cluster: Cluster) -> None:
     default = _rights(cluster.plane, "default")
-    assert _rights(cluster.plane, CONTROLLER) - default == RIGHTS_ON_MODELS
+    assert _rights(cluster.plane, CONTROLLER) - default == RIGHTS_ON_MODELS | RIGHTS_ON_JOBS
     assert _rights(cluster.plane, "headway") == default
 
 

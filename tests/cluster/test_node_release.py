@@ -1,10 +1,14 @@
 """The chart, installed by Helm on a real node: it is ready, and serves what is declared as `headway up` does."""
 
+from pathlib import Path
+
 import pytest
 
+from headway.checkpoint.model_digest import digest_of
 from tests.cluster import load
 from tests.cluster.cluster import NAMESPACE
 from tests.cluster.installation import Installation
+from tests.fetch.hub import COMMIT, serving_hub
 
 pytestmark = pytest.mark.timeout(900)
 
@@ -40,3 +44,17 @@ def test_the_command_of_the_notes_tells_what_runs(installation: Installation) ->
 
 def test_no_container_had_to_be_started_again(installation: Installation) -> None:
     assert {pod.name: pod.num_starts for pod in installation.pods.all() if pod.num_starts != 1} == {}
+
+
+def test_a_model_that_is_elsewhere_is_fetched_by_a_pod_and_served(installation: Installation, models: Path) -> None:
+    """A pod of a restricted namespace, without rights, brings it to the volume that all others only read."""
+    with serving_hub(installation.plane.address[0]) as hub:
+        hub.models["acme/tiny"] = models / "tiny"
+        mirror = "modelStorage.fetch.env[0]"
+        installation.upgrade(f"--set={mirror}.name=HF_ENDPOINT", f"--set-string={mirror}.value={hub.url}")
+        assert not installation.declare("fetched", path=None, uri="hf://acme/tiny")
+        installation.wait_for("fetched", "Ready")
+    installation.wait(lambda: installation.answers("fetched"), "it is answered for")
+    fetched = installation.status("fetched")["fetched"]
+    assert (fetched["version"], fetched["sha256"]) == (COMMIT, digest_of(models / "tiny"))
+    installation.delete("fetched")

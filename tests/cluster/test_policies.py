@@ -25,6 +25,7 @@ _OTHERS = {
     STRANGER: (STRANGER, _LABELS | {"app.kubernetes.io/component": "controller"}),
     "neighbour": (NAMESPACE, _LABELS | {"app.kubernetes.io/instance": "another", "headway/role": "worker"}),
     "test": (NAMESPACE, _LABELS | {"app.kubernetes.io/component": "test"}),
+    "fetch": (NAMESPACE, _LABELS | {"app.kubernetes.io/component": "fetch"}),
 }
 """Pods that do nothing: their namespaces, and labels by which they might be taken for what they are not."""
 
@@ -117,22 +118,27 @@ def _expected(caller: str) -> set[str]:
         return found | {"API server"} if caller == "controller" else found
     if caller == "test":
         return {_name(port) for port in PORTS if port.component == "gateway"} | {"DNS"}
+    if caller == "fetch":
+        return {"DNS"}
     return {_name(port) for port in PORTS if may_reach(STRANGER, port)} | {*_NODE}
 
 
 @pytest.mark.usefixtures("enforced")
-def test_values_say_who_comes_to_the_gateway_and_who_scrapes(installation: Installation, network: _Network) -> None:
+def test_values_say_who_comes_in_who_scrapes_and_where_models_come_from(
+    installation: Installation, network: _Network
+) -> None:
     """No pod is replaced for it."""
     before = {pod.uid for pod in installation.pods.all()}
     for_all = {_name(port) for port in PORTS if port.kind in ("front", "metrics")}
     front = {_name(port) for port in PORTS if port.kind == "front"}
-    installation.upgrade(*map(_only, ("clients", "monitoring")))
+    installation.upgrade(*map(_only, ("clients", "monitoring")), "--set-json=modelStorage.fetch.ports=[6443]")
     installation.wait(lambda: network.reached_by(STRANGER) == {*_NODE}, "strangers reach nothing of the release")
     reached = network.reached()
     assert reached["neighbour"] == {*_NODE}
     assert reached["clients"] == front | {*_NODE}
     assert reached["monitoring"] == for_all - front | {*_NODE}
     assert reached["test"] == front | {"DNS"}
+    assert reached["fetch"] == {"DNS", "API server"}, "which stands for a hub"
     assert {name: reached[name] - for_all for name in COMPONENTS} == {
         name: (_expected(name) & network.targets(name)) - for_all for name in COMPONENTS
     }

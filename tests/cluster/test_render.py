@@ -4,20 +4,24 @@ import os
 import re
 import shutil
 import subprocess
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
+from typer.main import get_command
 
 from headway.controller.kubernetes.cell_pod import CellTemplate, cell_pod
 from headway.controller.kubernetes.event import event_of
-from headway.controller.kubernetes.model_resource import MODEL_DEPLOYMENT
+from headway.controller.kubernetes.fetch_job import FetchTemplate, ModelFetch, fetch_job
+from headway.controller.kubernetes.model_resource import MODEL_DEPLOYMENT, ModelResource
 from headway.controller.kubernetes.pool_resource import PoolResource
+from headway.core.model_uri import ModelUri
 from tests.cli.test_manifest import manifest
 from tests.cluster.arrows import COMPONENTS, callers
 from tests.cluster.chart import CHART, KUBE_VERSION, ROOT, VALUES, helm, objects, pods, render, without_secrets
-from tests.cluster.rights import RIGHTS_ON_MODELS, RIGHTS_ON_POOLS
+from tests.cluster.rights import RIGHTS_ON_JOBS, RIGHTS_ON_MODELS, RIGHTS_ON_POOLS
 
 GOLDEN = Path(__file__).parent / "golden"
 KUBERNETES = ("1.31.0", "1.34.0", "1.37.0")
@@ -27,7 +31,10 @@ _FOREIGN = ("PodMonitor", "PrometheusRule", "HTTPRoute", "Certificate", "Issuer"
 _UNPACKED = ROOT / "build/prometheus/usr/bin/promtool"
 PROMTOOL = shutil.which("promtool") or (str(_UNPACKED) if _UNPACKED.exists() else None)
 
-_RIGHTS = {"resources": RIGHTS_ON_MODELS, "pools": RIGHTS_ON_MODELS | RIGHTS_ON_POOLS}
+_RIGHTS = {
+    "resources": RIGHTS_ON_MODELS | RIGHTS_ON_JOBS,
+    "pools": RIGHTS_ON_MODELS | RIGHTS_ON_POOLS | RIGHTS_ON_JOBS,
+}
 
 by_values = pytest.mark.parametrize("name", sorted(VALUES))
 
@@ -278,6 +285,48 @@ def test_a_cell_that_the_controller_makes_is_as_the_charts_own(schemas: Path, mo
     labels = made["metadata"]["labels"]
     assert labels["serving.headway.dev/pool"] == "h100"
     assert labels["headway/role"] == chart["metadata"]["labels"]["headway/role"]
+
+
+def test_a_job_that_fetches_is_restricted_and_knows_no_secret_of_the_release(schemas: Path) -> None:
+    changes = {
+        "modelStorage": {"fetch": {"serviceAccountName": "cloud", "env": [{"name": "HTTPS_PROXY", "value": "p"}]}}
+    }
+    [text] = [
+        each["data"]["fetch.yaml"]
+        for each in objects(render(VALUES["pools"], changes=changes))
+        if "fetch.yaml" in each.get("data", {})
+    ]
+    template = FetchTemplate(job=yaml.safe_load(text))
+    resource = {
+        "metadata": {
+            "name": "chat",
+            "uid": "1",
+            "generation": 1,
+            "creationTimestamp": "2026-11-28T12:00:00Z",
+            "resourceVersion": "1",
+        }
+    }
+    fetch = ModelFetch(uri=ModelUri.parse("hf://acme/tiny"), sha256="0" * 64)
+    to, report = Path("/models/fetched/tiny"), Path("/models/fetched/tiny.json")
+    job = fetch_job(fetch, template, to=to, report=report, owners=[ModelResource.of(resource)])
+    _check_fields(yaml.safe_dump(job), KUBERNETES[-1], schemas)
+    pod = job["spec"]["template"]["spec"]
+    assert (pod["serviceAccountName"], pod["automountServiceAccountToken"]) == ("cloud", False)
+    assert pod["securityContext"]["runAsNonRoot"]
+    assert pod["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
+    [container] = pod["containers"]
+    security = container["securityContext"]
+    assert (security["allowPrivilegeEscalation"], security["readOnlyRootFilesystem"]) == (False, True)
+    assert security["capabilities"] == {"drop": ["ALL"]}
+    assert {each["name"] for each in container["env"]} == {
+        "HOME",
+        "HF_HUB_DISABLE_TELEMETRY",
+        "DOCKER_CONFIG",
+        "HTTPS_PROXY",
+    }
+    assert {volume["name"] for volume in pod["volumes"]} == {"tmp", "models", "registry"}
+    command = get_command(import_module("headway.cli.fetch").app)
+    assert command.make_context("fetch", container["args"]).params["report"] == report, "the command takes what it gets"
 
 
 def _pairs(arguments: list[str]) -> set[tuple[str, str]]:

@@ -1,12 +1,17 @@
 """ModelDeployments of an installed release: what is declared is planned, loaded and answered for."""
 
+import os
 import re
 import time
+from typing import Any
 
 import pytest
 
+from headway.checkpoint.model_digest import digest_of
 from tests.cluster.cluster import NAMESPACE, RESOURCES, Cluster
-from tests.cluster.rights import RIGHTS_ON_MODELS
+from tests.cluster.rights import RIGHTS_ON_JOBS, RIGHTS_ON_MODELS
+from tests.command import run_headway
+from tests.fetch.hub import COMMIT, Hub, serving_hub
 
 pytestmark = pytest.mark.timeout(400)
 
@@ -46,6 +51,9 @@ def test_an_unknown_or_wrong_field_is_refused_by_the_api_server(cluster: Cluster
         ({"roles": {"prefill": 1, "decode": 1}, "parallelism": {"tp": 2}}, "roles and parallelism contradict"),
         ({"roles": {"prefill": 1, "decode": 1}, "replicas": {"max": 2}}, "roles and replicas both"),
         ({"engine": "vllm", "parallelism": {"pp": 2}}, "leave parallelism and roles out"),
+        ({"uri": "hf://acme/tiny"}, "give one of path and uri"),
+        ({"path": None, "uri": "gs://bucket/tiny"}, "uri begins with pvc://, hf://, s3:// or oci://"),
+        ({"path": None, "uri": "s3://bucket/tiny", "revision": "v1"}, "revision is of a uri with hf:// or oci://"),
     ):
         assert told in cluster.declare("wrong", **changes)
     assert cluster.plane.call("GET", f"{RESOURCES}/wrong").status_code == 404
@@ -160,6 +168,31 @@ def test_the_next_controller_goes_on_with_the_plan(cluster: Cluster) -> None:
     assert cluster.answers("tiny")
 
 
+def test_a_model_that_is_elsewhere_is_fetched_and_served(cluster: Cluster) -> None:
+    """The pod of its job is admitted here, and only pretends to run: what it would run is run beside it."""
+    assert not cluster.declare("fetched", path=None, uri="hf://acme/tiny", apply="Auto")
+    cluster.wait(lambda: len(_fetches(cluster)) == 1, "there is a job")
+    cluster.wait(lambda: cluster.conditions("fetched").get("Planned") == ("False", "Fetching"), "that is told")
+    cluster.wait(lambda: _fetches(cluster)[0].get("status", {}).get("active") == 1, "its pod is admitted")
+    [container] = _fetches(cluster)[0]["spec"]["template"]["spec"]["containers"]
+    program, *command = container["command"]
+    assert program == "headway"
+    with serving_hub() as hub:
+        failed = run_headway(*command, *container["args"], environment=_with(hub))
+        assert "The hub has no model acme/tiny" in failed.stderr
+        cluster.wait(lambda: cluster.conditions("fetched")["Planned"][1] == "FetchFailed", "it is told why")
+        assert "The hub has no model acme/tiny" in cluster.status("fetched")["conditions"][0]["message"]
+        hub.models["acme/tiny"] = cluster.models / "tiny"
+        done = run_headway(*command, *container["args"], environment=_with(hub))
+    assert done.returncode == 0, done.stderr
+    cluster.wait_for("fetched", "Ready")
+    cluster.wait(lambda: cluster.answers("fetched"), "it is answered for")
+    fetched = cluster.status("fetched")["fetched"]
+    assert (fetched["version"], fetched["sha256"]) == (COMMIT, digest_of(cluster.models / "tiny"))
+    cluster.delete("fetched")
+    cluster.wait(lambda: not _fetches(cluster), "the job is gone with it")
+
+
 def test_a_deleted_resource_ends_its_model_only(cluster: Cluster) -> None:
     cluster.delete("second")
     cluster.wait(lambda: not cluster.answers("second"), "second is gone")
@@ -178,14 +211,24 @@ def test_the_last_model_stays_until_another_is_declared(cluster: Cluster) -> Non
 def test_the_controller_asks_for_what_it_has_a_right_to_and_needs_each_right(cluster: Cluster) -> None:
     """In all of the above. An API server that starts refuses everybody for a moment, until it knows the roles."""
     calls = cluster.calls()
-    assert {call.right for call in calls} == RIGHTS_ON_MODELS
-    assert {call.right for call in calls if call.status < 300} == RIGHTS_ON_MODELS
+    needed = RIGHTS_ON_MODELS | RIGHTS_ON_JOBS - {("batch", "jobs", "create")}
+    assert {call.right for call in calls} == needed
+    assert {call.right for call in calls if call.status < 300} == needed
 
 
 def _events(cluster: Cluster, name: str) -> str:
     """As kubectl shows them."""
     selected = f"--field-selector=involvedObject.name={name}"
     return cluster.plane.kubectl("get", "events", "--namespace", NAMESPACE, selected).stdout
+
+
+def _fetches(cluster: Cluster) -> list[dict[str, Any]]:
+    jobs: list[dict[str, Any]] = cluster.plane.get(f"/apis/batch/v1/namespaces/{NAMESPACE}/jobs")["items"]
+    return jobs
+
+
+def _with(hub: Hub) -> dict[str, str]:
+    return {"PATH": os.environ["PATH"], "HOME": "/tmp", "HF_ENDPOINT": hub.url}
 
 
 def _num_writes(cluster: Cluster) -> int:

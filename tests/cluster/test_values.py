@@ -64,6 +64,11 @@ _SERVER = {**_POOL, "engine": "vllm-server", "engineUrl": "http://a:8000", "engi
         ({}, "workers"),
         ({"workers": []}, "workers"),
         ({"workers": [_POOL], "workerPools": {"enabled": True}}, "declared as resources instead"),
+        (
+            {"workers": [_POOL], "modelStorage": {"hostPath": "/srv", "fetch": {"enabled": True}}},
+            "set modelDeployments.enabled too",
+        ),
+        ({"workers": [_POOL], "modelStorage": {"fetch": {"ports": [0]}}}, "ports"),
         ({"workers": [], "workerPools": {"enabled": True}}, "set modelDeployments.enabled too"),
         ({"workers": [{"name": "cpu"}]}, "cells"),
         ({"workers": [{"name": "cpu", "cells": "two"}]}, "cells"),

@@ -1,7 +1,9 @@
 """Files and documents of operators and of model directories."""
 
+import io
 import json
 import struct
+import tarfile
 import tempfile
 import zlib
 from functools import cache
@@ -23,6 +25,8 @@ from headway.core.plan.document import to_plan_document
 from headway.core.schedule_file import read_placement
 from headway.core.training_cluster_file import read_training_cluster
 from headway.core.training_layout_file import read_training_layout
+from headway.fetch.archive import unpack
+from headway.fetch.registry import files_of_manifest, manifest_of_index
 from headway.gateway.tenants import read_tenants
 from headway.models.loader import _load_file
 from headway.models.weights import Part
@@ -205,3 +209,49 @@ def headers(content: bytes) -> None:
 @reads_bytes(struct.pack("<Q", len(json.dumps(HEADER))) + json.dumps(HEADER).encode() + bytes(24))
 def weights(content: bytes) -> None:
     list(_load_file(_file("other.safetensors", content), {"a": [Part.whole(torch.zeros(2, 2))]}, elsewhere={"b"}))
+
+
+_LAYERS = [
+    {
+        "mediaType": "application/octet-stream",
+        "digest": f"sha256:{'0' * 64}",
+        "size": 12,
+        "annotations": {"org.opencontainers.image.title": "config.json"},
+    },
+    {"mediaType": "application/vnd.oci.image.layer.v1.tar+gzip", "digest": f"sha256:{'1' * 64}", "size": 99},
+]
+
+
+@reads_json({"layers": _LAYERS}, {"manifests": [{"digest": "sha256:0", "platform": {"os": "linux"}}]})
+def manifest(content: bytes) -> object:
+    """Of a registry; names of files stay within a directory."""
+    if manifest_of_index(content) is not None:
+        return None
+    files = files_of_manifest(content)
+    assert all("/" not in file.name or file.name[0].isdigit() for file in files), files
+    return files
+
+
+def _archive() -> bytes:
+    written = io.BytesIO()
+    with tarfile.open(fileobj=written, mode="w") as archive:
+        for name in ("models/config.json", "models/1_Pooling/config.json"):
+            info = tarfile.TarInfo(name)
+            info.size = 2
+            archive.addfile(info, io.BytesIO(b"{}"))
+    return written.getvalue()
+
+
+@reads_bytes(_archive())
+def archive(content: bytes) -> object:
+    """Of a model's files: whatever is in it, what is written is in the directory."""
+    with tempfile.TemporaryDirectory() as directory:
+        inner = Path(directory) / "inner"
+        inner.mkdir()
+        path = Path(directory) / "archive.tar"
+        path.write_bytes(content)
+        try:
+            unpack(path, inner, below="")
+        finally:
+            assert {each.name for each in Path(directory).iterdir()} == {"inner", "archive.tar"}
+    return None

@@ -53,6 +53,9 @@ helm.sh/chart: {{ printf "%s-%s" .root.Chart.Name .root.Chart.Version }}
 {{- if ne (len $sources) 1 -}}
 {{- fail (printf "modelStorage: give exactly one of existingClaim, hostPath and volume (%s)." (default "none is given" (join " and " $sources))) -}}
 {{- end -}}
+{{- if and $values.modelStorage.fetch.enabled (not $values.modelDeployments.enabled) -}}
+{{- fail "modelStorage.fetch: only resources name models to fetch; set modelDeployments.enabled too." -}}
+{{- end -}}
 {{- $names := list -}}
 {{- range $model := $values.models -}}
 {{- if not (hasPrefix (printf "%s/" $values.modelStorage.mountPath) $model.path) -}}
@@ -215,15 +218,20 @@ capabilities: {drop: [ALL]}
 {{- end }}
 {{- if .hasModels }}
 - name: models
-{{- with .root.Values.modelStorage.existingClaim }}
-  persistentVolumeClaim: {claimName: {{ . }}, readOnly: true}
+  {{- include "headway.modelVolume" (dict "root" .root "readOnly" true) | nindent 2 }}
 {{- end }}
-{{- with .root.Values.modelStorage.hostPath }}
-  hostPath: {path: {{ . }}, type: Directory}
 {{- end }}
-{{- with .root.Values.modelStorage.volume }}
-{{ toYaml . | indent 2 }}
+
+{{- define "headway.modelVolume" -}}
+{{- $readOnly := .readOnly -}}
+{{- with .root.Values.modelStorage.existingClaim -}}
+persistentVolumeClaim: {claimName: {{ . }}{{ if $readOnly }}, readOnly: true{{ end }}}
 {{- end }}
+{{- with .root.Values.modelStorage.hostPath -}}
+hostPath: {path: {{ . }}, type: Directory}
+{{- end }}
+{{- with .root.Values.modelStorage.volume -}}
+{{ toYaml . }}
 {{- end }}
 {{- end }}
 
@@ -266,7 +274,7 @@ affinity: {{ toYaml . | nindent 2 }}
 
 {{- /* The head of every pod's spec: no account is mounted unasked, and no Service's name becomes a variable of ours. */}}
 {{- define "headway.podHead" -}}
-serviceAccountName: {{ include "headway.name" .root }}{{ with .account }}-{{ . }}{{ end }}
+serviceAccountName: {{ if .foreignAccount }}{{ .foreignAccount }}{{ else }}{{ include "headway.name" .root }}{{ with .account }}-{{ . }}{{ end }}{{ end }}
 automountServiceAccountToken: false
 enableServiceLinks: false
 {{- with .root.Values.image.pullSecrets }}

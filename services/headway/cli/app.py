@@ -24,6 +24,7 @@ COMMANDS = {
     "prefix": "Keep prefixes resident in the KV cache.",
     "lora": "Serve LoRA adapters as models, on vllm.",
     "key": "Make, list and revoke API keys of a running stack.",
+    "fetch": "Fetch a model's files from Hugging Face, a bucket or a registry.",
     "profile": "Measure hardware and models, and show what was measured.",
     "version": "Show versions.",
 }

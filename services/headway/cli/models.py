@@ -6,8 +6,10 @@ from types import MappingProxyType
 
 from headway.checkpoint.model_directory import NO_GENERATION_CONFIG, read_checkpoint
 from headway.cli.engine_choice import EngineChoice, engine_of, with_engine
+from headway.cli.fetching import cached_directory, fetch_to
 from headway.core.engine_kind import EngineKind
 from headway.core.errors import InvalidArgumentError
+from headway.core.model_uri import ModelUri, is_model_uri
 from headway.core.plan.serving import ModelDeployment
 from headway.core.slo import Slo
 
@@ -119,8 +121,14 @@ def _split_profile(argument: str) -> tuple[str, Path, str] | None:
 
 
 def _split(argument: str) -> tuple[str, Path]:
-    """Splits `NAME=DIR` into name and directory. A directory whose own name has a '=' is taken as it is."""
+    """Splits `NAME=DIR` into name and directory. A directory whose own name has a '=' is taken as it is. What is
+    elsewhere is fetched."""
     name, equals, path = argument.partition("=")
+    if is_model_uri(argument) or is_model_uri(path):
+        uri = ModelUri.parse(argument if is_model_uri(argument) else path)
+        directory = cached_directory(uri)
+        fetch_to(uri, directory)
+        return uri.name if is_model_uri(argument) else name, directory
     if not equals or Path(argument).is_dir():
         directory = Path(argument).expanduser().resolve()
         return directory.name, directory

@@ -18,7 +18,12 @@ _STACK = "Stack"
 
 Models: TypeAlias = Annotated[
     list[str],
-    typer.Option("--model", metavar="DIR|NAME=DIR", help="A checkpoint directory in Hugging Face format. Repeatable."),
+    typer.Option(
+        "--model",
+        metavar="DIR|NAME=DIR",
+        help="A checkpoint directory in Hugging Face format, or where to fetch one from: hf://, s3:// or oci://, as "
+        "`headway fetch` does. Repeatable.",
+    ),
 ]
 Workers: TypeAlias = Annotated[
     int | None,

@@ -5,6 +5,7 @@ import os
 import time
 from dataclasses import replace
 from pathlib import Path
+from typing import TypeVar
 
 import headway.rpc  # noqa: F401 - gRPC's settings, before gRPC
 from headway.controller.api_keys import ApiKeys
@@ -20,7 +21,9 @@ from headway.controller.desired import DesiredPlan
 from headway.controller.idle_models import IdleModels
 from headway.controller.kubernetes.api import KubernetesApi
 from headway.controller.kubernetes.cell_pod import CellTemplate
+from headway.controller.kubernetes.fetch_job import FetchTemplate
 from headway.controller.kubernetes.model_deployments import ModelDeployments
+from headway.controller.kubernetes.model_fetches import ModelFetches
 from headway.controller.kubernetes.model_volume import ModelVolume
 from headway.controller.kubernetes.pool_scaler import PoolScaler
 from headway.controller.kubernetes.worker_pools import WorkerPools
@@ -55,6 +58,8 @@ from headway.store.traffic import TrafficStore
 from headway.v1 import controller_pb2_grpc
 
 log = logging.getLogger(__name__)
+
+Template = TypeVar("Template", CellTemplate, FetchTemplate)
 
 
 async def main(config: ControllerConfig) -> None:
@@ -217,17 +222,23 @@ def spawn_resources(
     if config.cell_template is not None:
         view = RouterClient(host.peers).view
         scaler = PoolScaler(service=service, view=view, refusals=lambda: idle_models.refusals)
-        template = read_cell_template(config.cell_template)
-        pools = WorkerPools(api, service=service, template=template, scaler=scaler, is_emulated=deployment.is_emulated)
+        cells = read_template(CellTemplate, config.cell_template)
+        pools = WorkerPools(api, service=service, template=cells, scaler=scaler, is_emulated=deployment.is_emulated)
         host.spawn(scaler.watch_forever(), name="watch-demand")
         host.spawn(pools.pools.follow(), name="watch-pools")
         host.spawn(pools.pods.follow(), name="watch-cells")
         host.spawn(pools.reconcile_forever(), name="worker-pools")
+    volume = ModelVolume(directory=config.models_dir, claim=config.models_claim)
+    template = None if config.fetch_template is None else read_template(FetchTemplate, config.fetch_template)
+    fetches = ModelFetches(api, template=template, volume=volume)
+    if template is not None:
+        host.spawn(fetches.jobs.follow(), name="watch-fetches")
     declared = ModelDeployments(
         api,
         service=service,
         refusals=lambda: idle_models.refusals,
-        volume=ModelVolume(directory=config.models_dir, claim=config.models_claim),
+        volume=volume,
+        fetches=fetches,
         num_workers=(lambda: deployment.workers.count) if pools is None else pools.num_workers,
         is_emulated=deployment.is_emulated,
     )
@@ -249,9 +260,10 @@ def build_kubernetes_api(config: ControllerConfig, lease: ControllerLease) -> Ku
         raise SystemExit(f"headway-controller: {error}") from None
 
 
-def read_cell_template(path: Path) -> CellTemplate:
+def read_template(kind: type[Template], path: Path) -> Template:
+    """Of cells, or of jobs that fetch models."""
     try:
-        return CellTemplate.read(path)
+        return kind.read(path)
     except HeadwayError as error:
         raise SystemExit(f"headway-controller: {error}") from None
 

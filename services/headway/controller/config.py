@@ -25,6 +25,9 @@ class ControllerConfig(CatalogueConfig):
     cell_template: Path | None = None
     """YAML file of what the cells of all WorkerPools have in common: then the controller makes their pods, and workers
     in the deployment's file do not count. Without it something else starts them."""
+    fetch_template: Path | None = None
+    """YAML file of what the jobs have in common that fetch models which resources declare by hf://, s3:// or oci://.
+    Without it such models are refused."""
     service_account_dir: Path = Path("/var/run/secrets/kubernetes.io/serviceaccount")
     """Directory with the token, ca.crt and namespace that the API server is called with."""
 
@@ -32,6 +35,8 @@ class ControllerConfig(CatalogueConfig):
     def _has_workers(self) -> Self:
         if self.models_from_resources and self.deployment is None:
             raise ValueError("--models-from-resources needs --deployment, which says on how many workers to wait")
+        if self.fetch_template is not None and not self.models_from_resources:
+            raise ValueError("--fetch-template needs --models-from-resources: only these name models to fetch")
         if self.cell_template is not None and not self.models_from_resources:
             raise ValueError(
                 "--cell-template needs --models-from-resources: pools grow and shrink with what they serve"

@@ -8,7 +8,7 @@ from typing import Any
 from headway.controller.kubernetes.api import ResourceKind
 from headway.controller.reconcile import Action, load_orders_of, reconcile
 from headway.core.cluster import Hardware, PlanWorker
-from headway.core.errors import FailedPreconditionError, NotFoundError, UnavailableError
+from headway.core.errors import FailedPreconditionError, HeadwayError, NotFoundError, UnavailableError
 from headway.core.latency import LatencyModel
 from headway.core.load_order import LoadOrder
 from headway.core.plan.serving import Assignment, ModelDeployment, Prediction, ServingPlan
@@ -114,6 +114,7 @@ class Api:
     objects: by kind and name, as they were applied.
     events: of which resource, with which reason.
     num_writes: how often it was told something of each resource.
+    refusal: of all that is applied; None where nothing is refused.
     """
 
     def __init__(self) -> None:
@@ -123,8 +124,11 @@ class Api:
         self.events: list[tuple[str, str]] = []
         self.deleted: list[str] = []
         self.num_writes: Counter[str] = Counter()
+        self.refusal: HeadwayError | None = None
 
     async def apply(self, kind: ResourceKind, name: str, fields: Mapping[str, Any]) -> None:
+        if self.refusal is not None:
+            raise self.refusal
         self.objects[kind.kind, name] = dict(fields)
 
     async def apply_status(self, kind: ResourceKind, name: str, status: Mapping[str, Any]) -> None:

@@ -43,6 +43,7 @@ def told(
         orders=model_orders(plan).get(RESOURCE.model, frozenset()),
         fault=fault,
         refusal=refusal,
+        fetched=None,
         proposal=proposal,
         serving=serving,
         waiting_for=waiting_for,

@@ -10,6 +10,7 @@ from typing import Any
 from headway.controller.kubernetes.admission import Admission, admit
 from headway.controller.kubernetes.api import KubernetesApi
 from headway.controller.kubernetes.event import event_of
+from headway.controller.kubernetes.model_fetches import ModelFetches
 from headway.controller.kubernetes.model_resource import MODEL_DEPLOYMENT, ModelResource
 from headway.controller.kubernetes.model_status import AWAITS_APPROVAL, message_of, reason_of, says_fault, status_of
 from headway.controller.kubernetes.model_volume import ModelVolume
@@ -37,6 +38,7 @@ class ModelDeployments:
     Args:
         num_workers: how many there should be.
         volume: that models are on.
+        fetches: that bring models there.
         is_emulated: whether models need no weights.
         refusals: why sleeping models could not be woken when they were asked for, by name.
         patience_s: how long workers that are missing are waited for before others have to do, once there are some.
@@ -50,6 +52,7 @@ class ModelDeployments:
         service: Planned,
         num_workers: Callable[[], int],
         volume: ModelVolume,
+        fetches: ModelFetches,
         is_emulated: bool,
         refusals: Callable[[], Mapping[str, HeadwayError]] = dict,
         patience_s: float = _PATIENCE_S,
@@ -60,6 +63,7 @@ class ModelDeployments:
         self._service = service
         self._num_workers = num_workers
         self._volume = volume
+        self._fetches = fetches
         self._is_emulated = is_emulated
         self._refusals = refusals
         self._patience_s = patience_s
@@ -93,6 +97,7 @@ class ModelDeployments:
         if self.watch.objects is None:
             return
         resources = sorted(map(ModelResource.of, self.watch.objects.values()), key=lambda each: each.claim)
+        await self._fetches.keep(resources)
         if self._has_workers():
             await self._plan(resources)
         orders = model_orders(self._service.desired_plan)
@@ -158,6 +163,7 @@ class ModelDeployments:
             present - known,
             known & self._service.retired,
             replaced,
+            self._fetches.arrived,
             [(each.uid, each.generation, each.approved) for each in resources],
         )
 
@@ -172,6 +178,8 @@ class ModelDeployments:
         owner: dict[str, str] = {}
         for resource in resources:
             try:
+                if (missing := self._fetches.fault_of(resource)) is not None:
+                    raise missing
                 read = await asyncio.to_thread(resource.read, volume=self._volume, is_emulated=self._is_emulated)
                 model = keeping_adapters(read, plan)
                 if model.name in owner:
@@ -216,8 +224,9 @@ class ModelDeployments:
             plan=plan,
             plan_id=plan_id,
             orders=orders,
-            fault=self._faults.get(resource.name),
+            fault=self._fetches.fault_of(resource) or self._faults.get(resource.name),
             refusal=self._refusals().get(resource.model),
+            fetched=self._fetches.report_of(resource),
             proposal=self._proposals.waiting.get(resource.name),
             serving=self._service.serving(),
             waiting_for=", ".join(self._service.missing(_NEEDED_FOR_ANSWERS)),

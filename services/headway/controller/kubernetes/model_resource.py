@@ -11,6 +11,7 @@ from headway.controller.deployment_file import ModelDocument, faults_of, read_mo
 from headway.controller.kubernetes.api import GROUP, ResourceKind
 from headway.controller.kubernetes.model_volume import ModelVolume
 from headway.core.errors import InvalidArgumentError
+from headway.core.model_uri import ModelUri, is_model_uri
 from headway.core.plan.serving import ModelDeployment
 
 APPROVAL = f"{GROUP}/apply"
@@ -18,7 +19,7 @@ APPROVAL = f"{GROUP}/apply"
 
 MODEL_DEPLOYMENT = ResourceKind(kind="ModelDeployment", plural="modeldeployments")
 
-_OF_THE_RESOURCE = ("servedName", "priority", "apply", "uri", "sha256")
+_OF_THE_RESOURCE = ("servedName", "priority", "apply", "uri", "revision", "sha256")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,8 +74,16 @@ class ModelResource:
         """Sorts those with the better claim first: a higher priority, or an older one."""
         return (-self.priority, self.created_at, self.name)
 
+    @property
+    def fetched_from(self) -> ModelUri | None:
+        """Where its files come from; None where they are on the volume. InvalidArgumentError where that is wrong."""
+        if not is_model_uri(uri := str(self.spec.get("uri", ""))):
+            return None
+        return ModelUri.parse(uri, revision=str(self.spec.get("revision", "")))
+
     def read(self, *, volume: ModelVolume, is_emulated: bool) -> ModelDeployment:
-        """The model with what its checkpoint says. Reads files.
+        """The model with what its checkpoint says. Reads files. What is fetched has to be there, and is taken as it was
+        when it was fetched.
 
         Raises:
             InvalidArgumentError: a field is wrong, or the files are others than the digest says.
@@ -84,13 +93,15 @@ class ModelResource:
         for name in ("slo", "replicas"):
             if name in fields:
                 fields[name] = {_snake(field): value for field, value in fields[name].items()}
-        if "uri" in self.spec:
+        if (place := self.fetched_from) is not None:
+            fields["path"] = volume.fetched_path(place)
+        elif "uri" in self.spec:
             fields["path"] = volume.path_of(self.spec["uri"])
         try:
             document = ModelDocument.model_validate({"name": self.model, **fields})
         except ValidationError as error:
             raise InvalidArgumentError(faults_of(error), hint="Correct the resource.", field="spec") from None
-        if "sha256" in self.spec:
+        if "sha256" in self.spec and place is None:
             volume.check(document.path, sha256=self.spec["sha256"])
         return read_model(document, is_emulated=is_emulated)
 

@@ -4,10 +4,12 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from headway.controller.kubernetes.condition import MESSAGE_CHARS, Condition, conditions_of
+from headway.controller.kubernetes.model_fetches import FetchFailedError, FetchingError
 from headway.controller.kubernetes.model_resource import APPROVAL, ModelResource
 from headway.controller.kubernetes.proposals import Proposal
 from headway.controller.reconcile import is_served
 from headway.core.errors import ErrorCode, HeadwayError
+from headway.core.fetch_report import FetchReport
 from headway.core.load_order import LoadOrder
 from headway.core.plan.serving import Assignment, ServingPlan
 
@@ -25,6 +27,10 @@ _REASONS = {
 
 def reason_of(fault: HeadwayError) -> str:
     """A fault in one word."""
+    if isinstance(fault, FetchingError):
+        return "Fetching"
+    if isinstance(fault, FetchFailedError):
+        return "FetchFailed"
     return _REASONS.get(fault.code, "Waiting")
 
 
@@ -48,6 +54,7 @@ def status_of(
     orders: Collection[LoadOrder],
     fault: HeadwayError | None,
     refusal: HeadwayError | None,
+    fetched: FetchReport | None,
     proposal: Proposal | None,
     serving: Mapping[str, Collection[LoadOrder]],
     waiting_for: str,
@@ -62,6 +69,7 @@ def status_of(
         orders: what these groups are to load of it.
         fault: why the resource as it is now is not planned for; None where it is, or is about to be.
         refusal: why its model, which sleeps, could not be woken when it was asked for.
+        fetched: what was fetched for it; None where nothing was, or not all.
         proposal: the plan for the resource as it is now, where that waits for approval.
         serving: what each worker serves.
         waiting_for: of the processes of the stack, those that answers need and that are not there; empty for none.
@@ -85,6 +93,8 @@ def status_of(
         "groups": f"{served}/{len(assignments)}",
         "conditions": conditions_of(conditions, generation=resource.generation, previous=previous, now=now),
     }
+    if fetched is not None and fetched.is_done:
+        status["fetched"] = {"version": fetched.version, "sha256": fetched.sha256, "bytes": fetched.total_bytes}
     if proposal is not None:
         status["proposal"] = {"planId": proposal.plan.plan_id, "changes": list(proposal.changes)}
     if assignments:

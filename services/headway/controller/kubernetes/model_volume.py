@@ -1,13 +1,15 @@
 """The volume that every pod has models in: where a declared model is on it, and whether it is the one that is meant."""
 
-import hashlib
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from headway.core.errors import InvalidArgumentError, NotFoundError
+from headway.checkpoint.model_digest import digest_of, files_of
+from headway.core.errors import InvalidArgumentError
+from headway.core.model_uri import ModelUri
 
 _SCHEME = "pvc://"
-_READ_BYTES = 1 << 20
+_FETCHED = "fetched"
+_HASH_CHARS = 10
 
 _Stamp = tuple[tuple[str, int, int], ...]
 """Of each file its name, size in bytes and time of change in ns."""
@@ -32,9 +34,7 @@ class ModelVolume:
         claim, _, path = uri.removeprefix(_SCHEME).partition("/")
         if not uri.startswith(_SCHEME) or not path:
             raise InvalidArgumentError(
-                f"{uri} is not read: nothing is fetched from elsewhere.",
-                hint=f"Copy the files to the volume of modelStorage, and give {_SCHEME}CLAIM/DIRECTORY or a path.",
-                field="spec.uri",
+                f"{uri} names no directory.", hint=f"Give {_SCHEME}CLAIM/DIRECTORY, or a path.", field="spec.uri"
             )
         if claim != self.claim:
             told = f"the volume of claim {self.claim}" if self.claim else "a volume of no claim"
@@ -43,6 +43,14 @@ class ModelVolume:
         if ".." in Path(path).parts:
             raise InvalidArgumentError(f"{uri} leaves its volume.", hint="Leave '..' out.", field="spec.uri")
         return self.directory / path.lstrip("/")
+
+    def fetched_path(self, uri: ModelUri) -> Path:
+        """The directory of a model that is fetched from elsewhere; there once all of it is."""
+        return self.directory / _FETCHED / uri.directory_name
+
+    def report_path(self, uri: ModelUri, *, sha256: str) -> Path:
+        """The file in which who fetches it with such a digest, or with any, says how far it is."""
+        return self.directory / _FETCHED / f"{uri.directory_name}.{sha256[:_HASH_CHARS] or 'any'}.json"
 
     def check(self, directory: Path, *, sha256: str) -> None:
         """InvalidArgumentError where a model's files are others than the digest says. Reads all of them, once as long
@@ -59,24 +67,5 @@ class ModelVolume:
             )
 
 
-def digest_of(directory: Path) -> str:
-    """The digest of a directory's files: what `LC_ALL=C sha256sum -- * | sha256sum` says in it, but for folders."""
-    lines = hashlib.sha256()
-    for path in _files_of(directory):
-        digest = hashlib.sha256()
-        with path.open("rb") as file:
-            while part := file.read(_READ_BYTES):
-                digest.update(part)
-        lines.update(f"{digest.hexdigest()}  {path.name}\n".encode())
-    return lines.hexdigest()
-
-
 def _stamp_of(directory: Path) -> _Stamp:
-    return tuple((path.name, path.stat().st_size, path.stat().st_mtime_ns) for path in _files_of(directory))
-
-
-def _files_of(directory: Path) -> list[Path]:
-    if not directory.is_dir():
-        raise NotFoundError(f"There is no directory {directory}.", hint="Copy the model there.", field="spec.path")
-    files = (path for path in directory.iterdir() if path.is_file() and not path.name.startswith("."))
-    return sorted(files, key=lambda path: path.name.encode())
+    return tuple((path.name, path.stat().st_size, path.stat().st_mtime_ns) for path in files_of(directory))

@@ -1,0 +1,1 @@
+"""Fetches a model's files from where they are published to a directory of ours."""

@@ -1,0 +1,157 @@
+"""A registry of images: models that were pushed as artifacts, or as images with a folder /models. Who asks is said in
+Docker's configuration, in the folder that DOCKER_CONFIG names."""
+
+import hashlib
+import json
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import httpx
+
+from headway.checkpoint.model_digest import file_digest
+from headway.core.errors import InvalidArgumentError, NotFoundError, PermissionDeniedError, UnavailableError
+from headway.core.model_uri import ModelUri
+from headway.fetch.archive import unpack
+from headway.fetch.registry_auth import RegistryAuth, read_account
+from headway.fetch.selection import select
+from headway.fetch.source import RemoteFile
+
+_MANIFESTS = (
+    "application/vnd.oci.image.manifest.v1+json",
+    "application/vnd.docker.distribution.manifest.v2+json",
+)
+_INDEXES = (
+    "application/vnd.oci.image.index.v1+json",
+    "application/vnd.docker.distribution.manifest.list.v2+json",
+)
+_NAMES = ("org.opencontainers.image.title", "org.cncf.model.filepath", "org.cnai.model.filepath")
+"""Annotations of a layer that is one file, or one folder: ORAS' own, and those of CNCF's ModelPack."""
+_IS_FOLDER = "io.deis.oras.content.unpack"
+_IN_IMAGES = "models"
+_ARCHIVE = ".layer-"
+_LOOPBACK = ("localhost", "127.0.0.1")
+_TIMEOUT_S = 30.0
+_CONNECTING_RETRIES = 4
+
+
+class RegistrySource:
+    """What a tag or a digest names now."""
+
+    def __init__(self, uri: ModelUri) -> None:
+        self._uri = uri
+        host, _, repository = uri.location.partition("/")
+        scheme = "http" if host.partition(":")[0] in _LOOPBACK else "https"  # as Docker has it
+        self._client = httpx.Client(
+            base_url=f"{scheme}://{host}/v2/{repository}/",
+            auth=RegistryAuth(read_account(host)),
+            follow_redirects=True,
+            timeout=_TIMEOUT_S,
+            transport=None if scheme == "https" else httpx.HTTPTransport(retries=_CONNECTING_RETRIES),
+        )
+        text = self._manifest(uri.revision, (*_MANIFESTS, *_INDEXES))
+        if (digest := manifest_of_index(text)) is not None:
+            text = self._manifest(digest, _MANIFESTS)
+        self.version = f"sha256:{hashlib.sha256(text).hexdigest()}"
+        self.files = files_of_manifest(text)
+
+    def download(self, file: RemoteFile, directory: Path) -> None:
+        path = directory / file.name
+        if not file.name.startswith(_ARCHIVE):
+            path.parent.mkdir(exist_ok=True)
+            self._append(file, path)
+            return
+        unpacked = path.with_suffix(".unpacked")
+        if unpacked.exists():
+            return
+        self._append(file, path)
+        if f"sha256:{file_digest(path)}" != file.key:
+            path.unlink()
+            raise UnavailableError(f"A layer of {self._uri} arrived damaged.", hint="Try again.")
+        unpack(path, directory, below=_IN_IMAGES if path.suffix == f".{_IN_IMAGES}" else "")
+        unpacked.touch()
+        path.unlink()
+
+    def _append(self, file: RemoteFile, path: Path) -> None:
+        """Downloads what is missing at the end of a file."""
+        with path.open("ab") as out, _faults(self._uri):
+            if (start := out.tell()) >= file.num_bytes:
+                return
+            headers = {"range": f"bytes={start}-"} if start else {}
+            with self._client.stream("GET", f"blobs/{file.key}", headers=headers) as answer:
+                answer.raise_for_status()
+                if start and answer.status_code != httpx.codes.PARTIAL_CONTENT:
+                    out.truncate(0)
+                for part in answer.iter_raw():
+                    out.write(part)
+
+    def _manifest(self, reference: str, kinds: tuple[str, ...]) -> bytes:
+        with _faults(self._uri):
+            answer = self._client.get(f"manifests/{reference}", headers={"accept": ", ".join(kinds)})
+            return answer.raise_for_status().content
+
+
+def manifest_of_index(text: bytes) -> str | None:
+    """Of an index the digest of a manifest for Linux: a model's files are the same for every processor. None where it
+    is a manifest itself.
+
+    InvalidArgumentError where it has none, or is neither.
+    """
+    with _reading():
+        if "manifests" not in (document := json.loads(text)):
+            return None
+        for manifest in document["manifests"]:
+            if (manifest.get("platform") or {}).get("os", "linux") == "linux":
+                return str(manifest["digest"])
+    raise InvalidArgumentError("The registry has it for other systems than Linux.")
+
+
+def files_of_manifest(text: bytes) -> tuple[RemoteFile, ...]:
+    """The layers that are a model's files, or archives of such; InvalidArgumentError where it is no manifest."""
+    with _reading():
+        files = {file.name: file for layer in json.loads(text)["layers"] if (file := _file(layer)) is not None}
+    wanted = select(files) | {name for name in files if name.startswith(_ARCHIVE)}
+    return tuple(file for name, file in files.items() if name in wanted)
+
+
+def _file(layer: Mapping[str, Any]) -> RemoteFile | None:
+    """None for a layer that says nothing of the file it is."""
+    annotations, kind, key = layer.get("annotations") or {}, layer["mediaType"], layer["digest"]
+    algorithm, _, digest = key.partition(":")
+    name = next((annotations[each].removeprefix("./") for each in _NAMES if each in annotations), "")
+    if ".tar" in kind or annotations.get(_IS_FOLDER) == "true":
+        name = f"{_ARCHIVE}{digest[:12]}.{'tar' if name else _IN_IMAGES}"
+        return RemoteFile(name=name, key=key, num_bytes=int(layer["size"]))
+    if not name:
+        return None
+    return RemoteFile(name=name, key=key, num_bytes=int(layer["size"]), sha256=digest if algorithm == "sha256" else "")
+
+
+@contextmanager
+def _reading() -> Iterator[None]:
+    try:
+        yield
+    except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError) as error:
+        raise InvalidArgumentError(f"The registry's answer is no manifest: {error!r}.") from None
+
+
+@contextmanager
+def _faults(uri: ModelUri) -> Iterator[None]:
+    try:
+        yield
+    except httpx.HTTPStatusError as error:
+        status = error.response.status_code
+        if status == httpx.codes.NOT_FOUND:
+            raise NotFoundError(f"The registry has no {uri}.", hint="Check its name and its tag.") from None
+        if status in (httpx.codes.UNAUTHORIZED, httpx.codes.FORBIDDEN):
+            raise PermissionDeniedError(
+                f"The registry does not give {uri} to this account.",
+                hint="Give an account that may read it: DOCKER_CONFIG names a folder with a config.json.",
+            ) from None
+        raise UnavailableError(f"The registry answers {status} for {uri}.", hint="Try again.") from None
+    except httpx.HTTPError as error:
+        raise UnavailableError(
+            f"The registry of {uri} does not answer: {error!r}.",
+            hint="Is it to be reached from here? HTTPS_PROXY names a proxy.",
+        ) from None
