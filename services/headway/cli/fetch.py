@@ -51,9 +51,9 @@ def fetch(
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Fetch a model's files: configuration, tokenizer and safetensors weights.
+    """Fetch a model's files from Hugging Face, a bucket or a registry.
 
-    Credentials come from the environment: HF_TOKEN; AWS_REGION, AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or
+    Configuration, tokenizer and safetensors weights, and nothing else. Credentials come from the environment: HF_TOKEN; AWS_REGION, AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or
     AWS_SKIP_SIGNATURE=true for buckets that are open to all; DOCKER_CONFIG. HF_ENDPOINT and AWS_ENDPOINT_URL name
     others than the public ones. A fetch that was ended goes on with what it had.
     """
