@@ -52,6 +52,7 @@ def test_a_model_that_is_elsewhere_is_fetched_by_a_pod_and_served(installation: 
         hub.models["acme/tiny"] = models / "tiny"
         mirror = "modelStorage.fetch.env[0]"
         installation.upgrade(f"--set={mirror}.name=HF_ENDPOINT", f"--set-string={mirror}.value={hub.url}")
+        installation.wait_until_ready()
         assert not installation.declare("fetched", path=None, uri="hf://acme/tiny")
         installation.wait_for("fetched", "Ready")
     installation.wait(lambda: installation.answers("fetched"), "it is answered for")

@@ -4,6 +4,7 @@ import json
 import os
 import shutil
 import subprocess
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -346,6 +347,21 @@ async def test_a_job_that_the_api_server_refuses_disturbs_no_other_model(fetchin
     assert list(fetching.served) == ["other"]
     fetching.api.refusal = None
     await fetching.step()
+    assert fetching.reason("chat") == "Fetching"
+
+
+async def test_a_job_that_failed_is_not_waited_for_once_jobs_are_others(fetching: Cluster) -> None:
+    """As after an upgrade that gives them credentials."""
+    await fetching.declare("chat", uri=_URI)
+    [((_, name), job)] = fetching.api.objects.items()
+    fetching.jobs[name] = job | {"status": {"conditions": [{"type": "Failed", "status": "True"}]}}
+    fetching.api.objects.clear()
+    await fetching.step()
+    assert fetching.api.objects == {}
+    fetching.template = replace(_TEMPLATE, job=_TEMPLATE.job | {"spec": _TEMPLATE.job["spec"] | {"backoffLimit": 9}})
+    await fetching.restart()
+    [(_, other)] = fetching.api.objects
+    assert other != name
     assert fetching.reason("chat") == "Fetching"
 
 

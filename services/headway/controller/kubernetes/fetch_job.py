@@ -2,6 +2,7 @@
 
 import copy
 import hashlib
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -58,9 +59,10 @@ class FetchTemplate:
             ) from None
 
     def name_of(self, fetch: ModelFetch) -> str:
-        """A job's name, the same for all who ask for the same."""
-        told = hashlib.sha256(f"{fetch.uri} {fetch.sha256}".encode()).hexdigest()[:_HASH_CHARS]
-        return f"{self.job['metadata']['name']}-{told}"
+        """A job's name, the same for all who ask for the same. Another template is another job: one that failed for want
+        of credentials need not be forgotten first."""
+        told = f"{fetch.uri} {fetch.sha256} {json.dumps(self.job['spec'], sort_keys=True)}"
+        return f"{self.job['metadata']['name']}-{hashlib.sha256(told.encode()).hexdigest()[:_HASH_CHARS]}"
 
 
 def fetch_job(
