@@ -59,8 +59,8 @@ class FetchTemplate:
             ) from None
 
     def name_of(self, fetch: ModelFetch) -> str:
-        """A job's name, the same for all who ask for the same. Another template is another job: one that failed for want
-        of credentials need not be forgotten first."""
+        """A job's name, the same for all who ask for the same. Another template is another job: one that failed for
+        want of credentials need not be forgotten first."""
         told = f"{fetch.uri} {fetch.sha256} {json.dumps(self.job['spec'], sort_keys=True)}"
         return f"{self.job['metadata']['name']}-{hashlib.sha256(told.encode()).hexdigest()[:_HASH_CHARS]}"
 
