@@ -53,10 +53,10 @@ def fetch(
 ) -> None:
     """Fetch a model's files from Hugging Face, a bucket or a registry.
 
-    Configuration, tokenizer and safetensors weights, and nothing else. Credentials come from the environment: HF_TOKEN;
-    AWS_REGION, AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_SKIP_SIGNATURE=true for buckets that are open to all;
-    DOCKER_CONFIG. HF_ENDPOINT and AWS_ENDPOINT_URL name others than the public ones. A fetch that was ended goes on with
-    what it had.
+    Configuration, tokenizer and safetensors weights, and nothing else. Credentials come from the environment:
+    HF_TOKEN; AWS_REGION, AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_SKIP_SIGNATURE=true for buckets
+    that are open to all; DOCKER_CONFIG. HF_ENDPOINT and AWS_ENDPOINT_URL name others than the public ones. A
+    fetch that was ended goes on with what it had.
     """
     place = ModelUri.parse(uri, revision=revision)
     directory = to or cached_directory(place)
