@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
+from rich.filesize import decimal
 
 from headway.cli.fetching import cached_directory, fetch_to
 from headway.cli.options import AsJson
@@ -78,7 +79,7 @@ def fetch(
         typer.echo(json.dumps({"directory": str(directory), **to_document(done)}, indent=2))
         return
     typer.echo(str(directory))
-    typer.echo(f"  {done.num_bytes / 1e9:.2f} GB{f', version {done.version}' if done.version else ''}")
+    typer.echo(f"  {decimal(done.num_bytes)}{f', version {done.version}' if done.version else ''}")
     typer.echo(f"  sha256 {done.sha256}")
 
 

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import typer
 from rich.console import Console
+from rich.filesize import decimal
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn, TransferSpeedColumn
 
 from headway.core.fetch_report import FetchReport
@@ -63,5 +64,5 @@ class _Lines:
         if not report.total_bytes or (done := report.num_bytes / report.total_bytes) < self._next:
             return
         self._next = done + _LINE_EVERY
-        told = f"{report.uri}: {done:4.0%} of {report.total_bytes / 1e9:.2f} GB"
+        told = f"{report.uri}: {done:4.0%} of {decimal(report.total_bytes)}"
         self._console.print(told, highlight=False, soft_wrap=True)

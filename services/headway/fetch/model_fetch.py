@@ -87,15 +87,21 @@ def _alone(to: Path) -> Iterator[None]:
 
 def _look(uri: ModelUri, directory: Path, *, is_checked: bool) -> FetchReport:
     """What was brought there earlier, with the digest that it has now where it is to be checked."""
-    try:
-        before = from_document(FetchReport, json.loads((directory / FETCH_RECORD).read_bytes()), is_stored=True)
-    except (FileNotFoundError, ValueError, InvalidArgumentError):
-        before = FetchReport(uri="files of somebody else")
-    if before.uri != str(uri):
+    before = _read_record(directory)
+    if before is None or before.uri != str(uri):
+        what = "files of somebody else" if before is None else before.uri
         raise FailedPreconditionError(
-            f"{directory} is there already, with {before.uri}.", hint="Give another directory, or delete that one."
+            f"{directory} is there already, with {what}.", hint="Give another directory, or delete that one."
         )
     return replace(before, sha256=combined_digest(_digests(files_of(directory)))) if is_checked else before
+
+
+def _read_record(directory: Path) -> FetchReport | None:
+    """None where a directory was not fetched, or says nothing of it that can be read."""
+    try:
+        return from_document(FetchReport, json.loads((directory / FETCH_RECORD).read_bytes()), is_stored=True)
+    except (FileNotFoundError, ValueError, InvalidArgumentError):
+        return None
 
 
 def _bring(

@@ -33,7 +33,6 @@ _IN_IMAGES = "models"
 _ARCHIVE = ".layer-"
 _LOOPBACK = ("localhost", "127.0.0.1")
 _TIMEOUT_S = 30.0
-_CONNECTING_RETRIES = 4
 
 
 class RegistrySource:
@@ -48,12 +47,11 @@ class RegistrySource:
             auth=RegistryAuth(read_account(host)),
             follow_redirects=True,
             timeout=_TIMEOUT_S,
-            transport=None if scheme == "https" else httpx.HTTPTransport(retries=_CONNECTING_RETRIES),
         )
         text = self._manifest(uri.revision, (*_MANIFESTS, *_INDEXES))
         if (digest := manifest_of_index(text)) is not None:
             text = self._manifest(digest, _MANIFESTS)
-        self.version = f"sha256:{hashlib.sha256(text).hexdigest()}"
+        self.version = _digest(text)
         self.files = files_of_manifest(text)
 
     def download(self, file: RemoteFile, directory: Path) -> None:
@@ -89,7 +87,14 @@ class RegistrySource:
     def _manifest(self, reference: str, kinds: tuple[str, ...]) -> bytes:
         with _faults(self._uri):
             answer = self._client.get(f"manifests/{reference}", headers={"accept": ", ".join(kinds)})
-            return answer.raise_for_status().content
+            text = answer.raise_for_status().content
+        if reference.startswith("sha256:") and _digest(text) != reference:
+            raise UnavailableError(f"The manifest {reference} of {self._uri} arrived damaged.", hint="Try again.")
+        return text
+
+
+def _digest(text: bytes) -> str:
+    return f"sha256:{hashlib.sha256(text).hexdigest()}"
 
 
 def manifest_of_index(text: bytes) -> str | None:

@@ -8,13 +8,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
 
-import yaml
-
 from headway.controller.kubernetes.api import GROUP, PODS
 from headway.controller.kubernetes.cells import Cell
 from headway.controller.kubernetes.pool_resource import POOL_LABEL, WORKER_POOL, PoolResource
+from headway.controller.kubernetes.template import container_of, reading_template
 from headway.core.engine_server import API_KEY
-from headway.core.errors import InvalidArgumentError
 
 _TEMPLATE = f"{GROUP}/template"
 _FIRST_METRICS_PORT = 9200
@@ -38,23 +36,17 @@ class CellTemplate:
     @classmethod
     def read(cls, path: Path) -> Self:
         """Reads a YAML file; InvalidArgumentError where it is none, or has other fields."""
-        try:
-            document = yaml.safe_load(path.read_text())
-            [_] = [each for each in document["pod"]["spec"]["containers"] if each["name"] == _CONTAINER]
+        has = "`pod`, with a container called cell, and `emulated_image`"
+        with reading_template(path, of="cells", has=has, field="cell_template") as document:
+            container_of(document["pod"]["spec"], _CONTAINER)
             return cls(**document)
-        except (OSError, yaml.YAMLError, TypeError, KeyError, ValueError) as error:
-            raise InvalidArgumentError(
-                f"{path} is no template of cells: {error!r}.",
-                hint="It has `pod`, with a container called cell, and `emulated_image`.",
-                field="cell_template",
-            ) from None
 
 
 def cell_pod(pool: PoolResource, template: CellTemplate, *, name: str) -> dict[str, Any]:
     """The pod's whole manifest. It is deleted with its pool."""
     pod = copy.deepcopy(dict(template.pod))
     spec: dict[str, Any] = pod["spec"]
-    [container] = [each for each in spec["containers"] if each["name"] == _CONTAINER]
+    container = container_of(spec, _CONTAINER)
     container["image"] = _image(pool, template, container["image"])
     container["args"] = [*container.get("args", []), *_arguments(pool)]
     container["ports"] = [

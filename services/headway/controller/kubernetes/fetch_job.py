@@ -8,11 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
 
-import yaml
-
 from headway.controller.kubernetes.api import ResourceKind
 from headway.controller.kubernetes.model_resource import MODEL_DEPLOYMENT, ModelResource
-from headway.core.errors import InvalidArgumentError
+from headway.controller.kubernetes.template import container_of, reading_template
 from headway.core.model_uri import ModelUri
 
 JOBS = ResourceKind(kind="Job", plural="jobs", group="batch", version="v1")
@@ -47,16 +45,10 @@ class FetchTemplate:
     @classmethod
     def read(cls, path: Path) -> Self:
         """Reads a YAML file; InvalidArgumentError where it is none, or has other fields."""
-        try:
-            job = yaml.safe_load(path.read_text())
-            _container(job)
+        has = "the metadata and spec of a job, with a container called fetch"
+        with reading_template(path, of="jobs", has=has, field="fetch_template") as job:
+            container_of(job["spec"]["template"]["spec"], _CONTAINER)
             return cls(job={"metadata": job["metadata"], "spec": job["spec"]})
-        except (OSError, yaml.YAMLError, TypeError, KeyError, ValueError) as error:
-            raise InvalidArgumentError(
-                f"{path} is no template of jobs: {error!r}.",
-                hint="It has the metadata and spec of one, with a container called fetch.",
-                field="fetch_template",
-            ) from None
 
     def name_of(self, fetch: ModelFetch) -> str:
         """A job's name, the same for all who ask for the same. Another template is another job: one that failed for
@@ -75,7 +67,7 @@ def fetch_job(
         owners: whose model it is.
     """
     job = copy.deepcopy(dict(template.job))
-    container = _container(job)
+    container = container_of(job["spec"]["template"]["spec"], _CONTAINER)
     digest = ["--sha256", fetch.sha256] if fetch.sha256 else []
     container["args"] = [*container.get("args", []), str(fetch.uri), "--to", str(to), "--report", str(report), *digest]
     metadata = {**job["metadata"], "name": template.name_of(fetch), "ownerReferences": [*map(_owner, owners)]}
@@ -88,12 +80,6 @@ def ending_of(job: Mapping[str, Any]) -> tuple[bool, str] | None:
         if condition["status"] == "True" and condition["type"] in ("Complete", "Failed"):
             return condition["type"] == "Complete", str(condition.get("message", ""))
     return None
-
-
-def _container(job: Mapping[str, Any]) -> dict[str, Any]:
-    [container] = [each for each in job["spec"]["template"]["spec"]["containers"] if each["name"] == _CONTAINER]
-    found: dict[str, Any] = container
-    return found
 
 
 def _owner(resource: ModelResource) -> dict[str, Any]:
