@@ -174,6 +174,16 @@ def test_a_second_stack_runs_beside_it_in_the_foreground_until_ctrl_c(
     assert json.loads(run("status", "--json", state_dir=state_dir).stdout)["controller"]["ready"]
 
 
+def test_a_stack_stays_whose_reader_of_what_was_printed_has_gone(checkpoint: Path, tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "headway.cli", "up", "--model", str(checkpoint), "--port", "0", "--threads", "1"]
+    with subprocess.Popen([*command, "--detach", "--state-dir", str(tmp_path)], stdout=subprocess.PIPE) as starting:
+        assert starting.stdout is not None
+        starting.stdout.close()
+    with Client(state_dir=tmp_path) as client:
+        assert client.status().controller.ready
+    assert run("down", state_dir=tmp_path).returncode == 0
+
+
 def test_down_ends_what_a_killed_supervisor_left(checkpoint: Path, tmp_path: Path) -> None:
     assert run("up", "--model", str(checkpoint), "--port", "0", "--detach", state_dir=tmp_path).returncode == 0
     supervisor = find_stack(tmp_path).supervisor

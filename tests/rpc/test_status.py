@@ -26,6 +26,8 @@ BROKEN = Metadata((ERROR_METADATA_KEY, b"\xff"))
         (grpc.StatusCode.UNAVAILABLE, Metadata(), "failed to connect", UnavailableError),
         (grpc.StatusCode.INTERNAL, Metadata(), "ValueError: a fault", InternalError),
         (grpc.StatusCode.DEADLINE_EXCEEDED, Metadata(), "Deadline Exceeded", DeadlineExceededError),
+        # Another process has the port of one that died.
+        (grpc.StatusCode.UNIMPLEMENTED, Metadata(), "Method not found!", UnavailableError),
         # The call ended while a message was sent: whoever can go elsewhere does.
         (grpc.StatusCode.INTERNAL, Metadata(), "Internal error from Core", UnavailableError),
     ],

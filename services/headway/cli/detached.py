@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 
 from rich.console import Console
@@ -22,10 +23,18 @@ _CHECK_EVERY_S = 0.1
 _ABANDON_TIMEOUT_S = 20.0
 
 
-def start_detached(state_dir: Path, deployment: Deployment, *, console: Console) -> None:
+class _Unheard(Console):
+    """Prints nothing more once its reader has gone, where others end the command: the stack runs on all the same."""
+
+    def on_broken_pipe(self) -> None:
+        with suppress(SystemExit):
+            super().on_broken_pipe()
+
+
+def start_detached(state_dir: Path, deployment: Deployment) -> None:
     """Starts the stack and returns when it serves. Raises HeadwayError where start-up fails; nothing is left running
     then."""
-    started_at_s = time.monotonic()
+    console, started_at_s = _Unheard(), time.monotonic()
     supervisor = _spawn_supervisor(state_dir, deployment)
     try:
         stack, plan = asyncio.run(_wait_for_detached(supervisor, state_dir, console))

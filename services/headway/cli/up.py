@@ -242,15 +242,14 @@ def _encrypt(state_dir: Path, *, has_local_authority: bool) -> None:
 def _launch(state_dir: Path, deployment: Deployment, *, detach: bool) -> None:
     """Starts the stack in the background or the foreground. It imports only what that needs, so that it starts
     sooner."""
-    console = Console()
     if detach:
         from headway.cli.detached import start_detached
 
-        start_detached(state_dir, deployment, console=console)
+        start_detached(state_dir, deployment)
     else:
         from headway.cli.foreground import run_foreground
 
-        asyncio.run(run_foreground(state_dir, deployment, console=console))
+        asyncio.run(run_foreground(state_dir, deployment, console=Console()))
 
 
 def _keys_from_environment() -> list[str]:

@@ -55,12 +55,20 @@ def error_from_rpc(error: grpc.RpcError, *, tls: TlsFiles | None = None) -> Head
         tls: the files that the call was encrypted by, where the caller is told which; None where it was not.
     """
     assert isinstance(error, grpc.aio.AioRpcError | grpc.Call)
+    return _carried(error) or _of_transport(error, tls)
+
+
+def _carried(error: grpc.aio.AioRpcError | grpc.Call) -> HeadwayError | None:
     for key, value in error.trailing_metadata() or ():
         if key == ERROR_METADATA_KEY and isinstance(value, bytes):
             try:
                 return error_from_pb(common_pb2.ErrorDetail.FromString(value))
             except (DecodeError, ValueError):
-                break
+                return None
+    return None
+
+
+def _of_transport(error: grpc.aio.AioRpcError | grpc.Call, tls: TlsFiles | None) -> HeadwayError:
     code = _CODE_BY_STATUS.get(error.code(), ErrorCode.INTERNAL)
     details = error.details() or error.code().name
     if code is ErrorCode.UNAVAILABLE or details == _LOST_STATUS:
@@ -69,6 +77,12 @@ def error_from_rpc(error: grpc.RpcError, *, tls: TlsFiles | None = None) -> Head
         if tls is not None and _REFUSED_BY_THEM.search(details) is not None:
             return _unknown_to_them(tls)
         return UnavailableError(f"The service cannot be reached ({details}).", hint="Try again in a moment.")
+    if error.code() is grpc.StatusCode.UNIMPLEMENTED:
+        # A port of a process that died is any other's a moment later.
+        return UnavailableError(
+            f"Who answers at the service's address does not know this call ({details}).",
+            hint="Try again in a moment. If it stays so, another program or another version of Headway listens there.",
+        )
     if code is ErrorCode.DEADLINE_EXCEEDED:
         return DeadlineExceededError(
             f"The service has not answered in time ({details}).",
