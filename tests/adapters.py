@@ -7,8 +7,8 @@ from pathlib import Path
 import torch
 from safetensors.torch import load_file, save_file
 
+from headway.checkpoint.adapter import read_adapter
 from headway.core.adapter import Adapter
-from headway.store.adapter import read_adapter
 
 _RANK = 8
 _SCALE = 2.0

@@ -32,6 +32,7 @@ for path in map(Path, sys.argv[1:]):
             print(error.code, error.field, error.message, error.hint, sep="|")
 """
 _CHECKPOINTS = ("from headway.checkpoint.model_directory import read_checkpoint", "read_checkpoint,")
+_ADAPTERS = ("from headway.checkpoint.adapter import read_adapter", "lambda path: read_adapter('calm', path),")
 _TENSORS = (
     """
 from headway.checkpoint.tensors import read_tensors
@@ -82,6 +83,18 @@ def test_directories_that_may_not_be_entered(directory: Path) -> None:
     assert _said_of(_CHECKPOINTS, directory) == [_of_directory(directory, directory.parent)]
 
 
+def test_files_of_an_adapter_that_may_not_be_read(directory: Path) -> None:
+    for name in ("adapter_config.json", "adapter_model.safetensors"):
+        adapter = directory.with_name(name)
+        adapter.mkdir()
+        (adapter / "adapter_config.json").write_text('{"peft_type": "LORA"}')
+        (adapter / "adapter_model.safetensors").write_bytes(b"weights")
+        (adapter / name).chmod(0)
+        assert _said_of(_ADAPTERS, adapter) == [_of_file(adapter / name, "directory")]
+    adapter.chmod(0)
+    assert _said_of(_ADAPTERS, adapter) == [_of_directory(adapter / "adapter_config.json", adapter, "directory")]
+
+
 def test_tensors_of_a_training_run_that_may_not_be_read(directory: Path) -> None:
     file = directory / "model.safetensors"
     file.chmod(0)
@@ -93,9 +106,9 @@ def _of_file(file: Path, field: str = "") -> str:
     return f"invalid_argument|{field}|{file} may not be read by user {_USER}.|{hint}"
 
 
-def _of_directory(path: Path, closed: Path) -> str:
+def _of_directory(path: Path, closed: Path, field: str = "") -> str:
     message = f"{path} may not be read by user {_USER}, who may not enter {closed}."
-    return f"invalid_argument||{message}|As its owner: chmod a+x {closed}."
+    return f"invalid_argument|{field}|{message}|As its owner: chmod a+x {closed}."
 
 
 def _said_of(reader: tuple[str, str], *paths: Path) -> list[str]:

@@ -10,6 +10,7 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
+from headway.checkpoint.adapter import read_adapter
 from headway.cli.calls import calling_controller
 from headway.cli.options import AsJson, StateDir
 from headway.core.codec import to_document
@@ -17,7 +18,6 @@ from headway.core.errors import InvalidArgumentError
 from headway.core.plan.serving import ServingPlan
 from headway.core.served_adapters import adapters_of, with_adapter, without_adapter
 from headway.rpc.convert import from_pb, to_pb
-from headway.store.adapter import read_adapter
 from headway.v1 import controller_pb2, planner_pb2
 
 app = typer.Typer(add_completion=False, no_args_is_help=True, help="Serve LoRA adapters as models, on vllm.")

@@ -4,6 +4,7 @@ import hashlib
 import json
 from pathlib import Path
 
+from headway.checkpoint.readable import telling_unreadable
 from headway.core.adapter import Adapter
 from headway.core.errors import InvalidArgumentError, NotFoundError
 
@@ -11,12 +12,13 @@ _CONFIG, _WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
 _DIGEST_CHARS = 16
 
 
+@telling_unreadable(field="directory")
 def read_adapter(name: str, directory: Path) -> Adapter:
     """Reads the adapter in a directory.
 
     Raises:
         NotFoundError: a file of it is missing.
-        InvalidArgumentError: it is no LoRA adapter.
+        InvalidArgumentError: it is no LoRA adapter, or may not be read.
     """
     for file in (_CONFIG, _WEIGHTS):
         if not (directory / file).is_file():

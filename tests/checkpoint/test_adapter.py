@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
+from headway.checkpoint.adapter import read_adapter
 from headway.core.errors import HeadwayError
-from headway.store.adapter import read_adapter
 
 
 def write(directory: Path, *, config: str = '{"peft_type": "LORA"}', weights: bytes = b"weights") -> Path:
