@@ -119,10 +119,13 @@ async def test_stopping_leaves_nothing_behind(
 async def test_workers_are_stopped_before_services(
     supervise: Supervise, make_spec: Any, until: Any, tmp_path: Path
 ) -> None:
+    os.mkfifo(tmp_path / "ends")  # a disk may keep who writes to a file for longer than a process has to end
+    ends = os.open(tmp_path / "ends", os.O_RDWR)
     code = (
         "import signal, sys, time\n"
+        f"ends = open({str(tmp_path / 'ends')!r}, 'w')\n"
         "def end(*_):\n"
-        f"    open({str(tmp_path / 'ends')!r}, 'a').write(sys.argv[-1] + ' ')\n"
+        "    ends.write(sys.argv[-1] + ' ')\n"
         "    sys.exit()\n"
         "signal.signal(signal.SIGTERM, end)\n"
         "print('up', flush=True)\n"
@@ -138,7 +141,8 @@ async def test_workers_are_stopped_before_services(
     logs = [tmp_path / "logs" / f"{name}.log" for name in names]
     await until(lambda: all(log.read_text() for log in logs), what="their first words")
     await supervisor.stop()
-    assert (tmp_path / "ends").read_text().split() == ["worker-0", "gateway"]
+    assert os.read(ends, 100).split() == [b"worker-0", b"gateway"]
+    os.close(ends)
 
 
 async def test_a_second_controller_adopts_what_the_first_left(supervise: Supervise, make_spec: Any, until: Any) -> None:

@@ -31,6 +31,7 @@ PATIENT = {"x-headway-slo-ttft-ms": "60000"}
 _NOTHING = PredictedAttainment(attainment=0.5, models=(), utilisation=())
 _STAGES: dict[str, dict[tuple[int, int], tuple[float, ...]]] = {
     "bert": {(1, 1): (0.03,), (2, 1): (0.02, 0.015)},
+    "slow": {(1, 1): (0.2,)},
     "tiny": {(1, 1): (0.2,)},
 }
 
@@ -55,7 +56,8 @@ def profiles() -> tuple[StageProfile, ...]:
 
 
 def write_placement(path: Path, *groups: tuple[str, str], slo_scale: float = 1000.0) -> str:
-    """`("1x1", "tiny one")` is a lone worker with the models tiny and one; all but tiny are BERTs. Returns its id."""
+    """`("1x1", "tiny one")` is a lone worker with the models tiny and one; all but tiny are encoders. Returns its
+    id."""
     names = sorted({name for _, models in groups for name in models.split()})
     plan = PlacementPlan(
         version=PLACEMENT_PLAN_VERSION,
@@ -63,7 +65,7 @@ def write_placement(path: Path, *groups: tuple[str, str], slo_scale: float = 100
         created_at_s=0.0,
         problem=PlacementProblem(
             models=tuple(
-                ProblemModel(name=name, architecture="tiny" if name == "tiny" else "bert", slo_s=None) for name in names
+                ProblemModel(name=name, architecture=name if name in _STAGES else "bert", slo_s=None) for name in names
             ),
             profiles=profiles(),
             cluster=ServingCluster(device="V100-16", num_devices=5, devices_per_node=5, memory_bytes=12 * GIB),
@@ -123,9 +125,9 @@ def where(stack: RunningStack) -> dict[str, list[list[str]]]:
     return homes
 
 
-def embed(stack: RunningStack, model: str, *, headers: Mapping[str, str] | None = None) -> Any:
-    body = {"model": model, "input": "a b c"}
-    response = httpx.post(f"{stack.url}/v1/embeddings", json=body, headers=headers, timeout=60)
+def embed(stack: RunningStack, model: str) -> Any:
+    body = {"model": model, "input": "a b c", "slo_ms": 60_000}
+    response = httpx.post(f"{stack.url}/v1/embeddings", json=body, timeout=60)
     assert response.status_code == 200, f"{model}: {response.text}"
     return response.json()["data"][0]["embedding"]
 
@@ -145,9 +147,7 @@ def constant_requests(stack: RunningStack, *models: str) -> Iterator[Counter[str
     Yields how many were answered, by model.
     """
     ask = {
-        name: partial(complete, stack, headers=PATIENT)
-        if name == "tiny"
-        else partial(embed, stack, name, headers=PATIENT)
+        name: partial(complete, stack, headers=PATIENT) if name == "tiny" else partial(embed, stack, name)
         for name in models
     }
     right = {name: ask[name]() for name in models}
