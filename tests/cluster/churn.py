@@ -5,6 +5,9 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
+from redis import Redis
+from redis.exceptions import ConnectionError as RedisConnectionError
+
 from tests.cluster.containers import Container
 from tests.cluster.installation import NUM_PODS, Installation
 from tests.cluster.load import MODEL, client_of
@@ -125,7 +128,9 @@ class Churn:
         return status.get("groups", ""), status.get("layout", "")
 
     def _flush(self) -> None:
+        """A pod that is ready is not behind its Service's address at once."""
         store = self._served.redis()
+        self._served.wait(lambda: _answers(store), "Redis answers")
         store.flushall()
         self._served.wait(lambda: bool(store.exists("headway:plan-current")), "there is a plan again")
 
@@ -133,3 +138,10 @@ class Churn:
         self._served.plane.kill_api_server()
         time.sleep(_AWAY_S)
         self._served.plane.start_api_server()
+
+
+def _answers(store: Redis) -> bool:
+    try:
+        return bool(store.ping())
+    except RedisConnectionError:
+        return False
