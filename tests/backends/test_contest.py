@@ -4,7 +4,6 @@ import json
 from collections.abc import Iterator
 from dataclasses import replace
 
-import pytest
 import torch
 
 from headway.backends.contest import FINAL, HEATS, Contest, Lane, run_lanes
@@ -91,7 +90,6 @@ def placed(backend: Backend, *, trial: int = 1) -> Program:
     )
 
 
-@pytest.mark.timeout(600)
 def test_finalists_have_a_process_each_and_what_is_missing_is_named() -> None:
     known = {str(backend): backend for backend in installed_backends()}
     gone = replace(known["eager"], name="gone", version="1.0")

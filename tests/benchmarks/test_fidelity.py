@@ -23,8 +23,6 @@ from headway.core.live_placement import live_placement
 from headway.core.plan.placement import PlacementPlan
 from headway.planner.placement.workloads.source import make_workloads
 
-pytestmark = pytest.mark.timeout(300)  # the simulator may have to be compiled first
-
 SECONDS = 5.0
 
 

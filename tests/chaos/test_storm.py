@@ -7,8 +7,6 @@ import pytest
 
 from tests.chaos.storm import draw
 
-pytestmark = pytest.mark.timeout(600)
-
 SEED = 30
 ALWAYS = [
     "reach controller.launched",

@@ -12,8 +12,6 @@ from headway.client.stack import find_stack
 from tests.checkpoints import make_checkpoint
 from tests.cli.test_real_stack import run
 
-pytestmark = pytest.mark.timeout(300)
-
 BODY = {"model": "tiny", "prompt": "ab", "max_tokens": 1}
 
 

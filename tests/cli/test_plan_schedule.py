@@ -43,7 +43,6 @@ def report() -> ScheduleReport:
     return answer(search, placement, lambda: False)
 
 
-@pytest.mark.timeout(300)
 def test_a_schedule_is_searched_checked_and_improved(headway: Run, tmp_path: Path) -> None:
     state = ("--state-dir", str(tmp_path / "state"))
     csv = tmp_path / "a.csv"
@@ -125,7 +124,6 @@ def test_a_trace_has_each_run_once(report: ScheduleReport) -> None:
     assert max(each["ts"] + each["dur"] for each in runs) == report.makespan * 1e6
 
 
-@pytest.mark.timeout(300)
 def test_a_training_plan_is_scheduled(headway: Run, tmp_path: Path) -> None:
     write_plan(TRAINING, tmp_path / "plan.yaml")
     arguments = ("--placement", str(tmp_path / "plan.yaml"), "--json", "--state-dir", str(tmp_path / "state"))

@@ -23,8 +23,6 @@ from tests.checkpoints import make_checkpoint
 from tests.command import run_headway
 from tests.profiler.exchange import STAGES
 
-pytestmark = pytest.mark.timeout(300)
-
 Command: TypeAlias = Callable[..., "subprocess.CompletedProcess[str]"]
 _MODEL = "tiny"
 

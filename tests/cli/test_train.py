@@ -11,8 +11,6 @@ import pytest
 
 from tests.cli.conftest import Run
 
-pytestmark = pytest.mark.timeout(600)  # six commands, of which some capture with torch
-
 FACTORY = """
 import torch
 from torch import nn

@@ -29,7 +29,6 @@ optimizer: {{name: sgd, rate: {RATE}}}
 """
 
 
-@pytest.mark.timeout(600)  # a machine that does much else takes long to capture, to search and to start ranks
 def test_a_directory_is_trained_by_a_pipeline_and_exported_as_one(
     headway: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -70,7 +69,6 @@ def test_a_directory_is_trained_by_a_pipeline_and_exported_as_one(
     assert (again.returncode, "trained exists" in again.stderr) == (1, True)
 
 
-@pytest.mark.timeout(600)
 def test_a_directory_that_is_not_trained_is_refused_before_anything_starts(
     headway: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

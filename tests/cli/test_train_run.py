@@ -44,7 +44,6 @@ def directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-@pytest.mark.timeout(600)  # a machine that does much else takes long to capture, to search and to start ranks
 def test_a_job_is_planned_trained_and_kept(headway: Run, directory: Path) -> None:
     assert json.loads(headway("train", "list", "--json").stdout) == []
     trained = headway("train", "job.yaml", "--json", timeout_s=500)
@@ -66,7 +65,6 @@ def test_a_job_is_planned_trained_and_kept(headway: Run, directory: Path) -> Non
     assert (again.returncode, f"{known['run_id']} is done" in again.stderr) == (1, True)
 
 
-@pytest.mark.timeout(600)  # a machine that does much else takes long to capture and to start ranks
 def test_a_plan_with_slices_of_tokens_is_shown_and_nothing_starts(headway: Run, directory: Path) -> None:
     """Of workers that share operators, in order: the last slice of a micro-batch has waited for the first, so stages
     run two of them first."""
@@ -119,7 +117,6 @@ def causal(batch):
 """
 
 
-@pytest.mark.timeout(600)  # a machine that does much else takes long to capture, to search and to start ranks
 def test_a_search_for_slices_of_tokens_ends_in_a_run(headway: Run, directory: Path) -> None:
     """One example on three workers, by which nothing in the model divides: only slices keep them all at work."""
     (directory / "mine.py").write_text(CAUSAL)

@@ -10,8 +10,6 @@ from tests.cluster.chart import VALUES, objects, render
 from tests.cluster.computing import expected_tokens, tokens_of
 from tests.cluster.release import Release
 
-pytestmark = pytest.mark.timeout(400)
-
 _IDLE_S = 3
 
 

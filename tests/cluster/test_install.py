@@ -6,8 +6,6 @@ from tests.cluster.cluster import CONTROLLER, NAMESPACE, RESOURCES, Cluster, upg
 from tests.cluster.control_plane import ControlPlane
 from tests.cluster.rights import RIGHTS_ON_JOBS, RIGHTS_ON_MODELS
 
-pytestmark = pytest.mark.timeout(400)
-
 _OURS = f"/api/v1/namespaces/{NAMESPACE}"
 _REFUSED = (
     ("GET", f"{_OURS}/secrets"),

@@ -15,8 +15,6 @@ from tests.cluster.release import Release
 from tests.cluster.stream import Stream, answers
 from tests.prometheus import Prometheus, prometheus
 
-pytestmark = pytest.mark.timeout(400)
-
 # Panels of which an emulated release has no series, and why. One that comes to have some is to be taken off.
 SILENT = {
     ("headway-engines", "Collectives"): "ranks of emulated devices compute nothing, so they send each other nothing",

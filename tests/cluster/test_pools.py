@@ -26,8 +26,6 @@ from tests.cluster.chart import VALUES, objects, render
 from tests.cluster.cluster import CONTROLLER, NAMESPACE, kubernetes
 from tests.cluster.control_plane import ControlPlane
 
-pytestmark = pytest.mark.timeout(400)
-
 _POOLS = f"/apis/serving.headway.dev/v1alpha1/namespaces/{NAMESPACE}/workerpools"
 _PODS = f"/api/v1/namespaces/{NAMESPACE}/pods"
 _APPLIED = ("CustomResourceDefinition", "ServiceAccount", "Role", "RoleBinding")

@@ -21,8 +21,6 @@ from tests.cluster.release import Release
 from tests.cluster.stream import Stream, answers, ask
 from tests.rpc.authority import Authority
 
-pytestmark = pytest.mark.timeout(400)
-
 _FIRST_WORKER_PORT = 9100
 _STANDS_STILL_S = 60.0
 

@@ -5,15 +5,11 @@ import re
 import time
 from typing import Any
 
-import pytest
-
 from headway.checkpoint.model_digest import digest_of
 from tests.cluster.cluster import NAMESPACE, RESOURCES, Cluster
 from tests.cluster.rights import RIGHTS_ON_JOBS, RIGHTS_ON_MODELS
 from tests.command import run_headway
 from tests.fetch.hub import COMMIT, Hub, serving_hub
-
-pytestmark = pytest.mark.timeout(400)
 
 
 def test_a_declared_model_is_planned_loaded_and_answered_for(cluster: Cluster) -> None:

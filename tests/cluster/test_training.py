@@ -22,8 +22,6 @@ from headway.core.training_job import DataSettings, TrainingJob
 from headway.core.training_run import PROGRESS_FILE, StepReport, TrainingNews
 from tests.cluster.control_plane import ControlPlane
 
-pytestmark = pytest.mark.timeout(400)
-
 NAMESPACE, CLAIM = "learning", "training"
 PODS = f"/api/v1/namespaces/{NAMESPACE}/pods"
 JOB = TrainingJob(model="mine:small", data=DataSettings(synthetic=True), batch=16, steps=4)

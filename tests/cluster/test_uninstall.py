@@ -1,10 +1,6 @@
 """What an uninstalled release leaves: what is annotated to be kept, and nothing else."""
 
-import pytest
-
 from tests.cluster.cluster import NAMESPACE, NOT_OURS, Cluster, objects_left, upgrade
-
-pytestmark = pytest.mark.timeout(400)
 
 _DEFINITION = "customresourcedefinition.apiextensions.k8s.io/modeldeployments.serving.headway.dev"
 

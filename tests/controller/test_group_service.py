@@ -14,8 +14,6 @@ from headway.core.errors import NotFoundError
 from headway.core.plan.serving import EngineLimits
 from tests.controller.stack import Control, Stack
 
-pytestmark = pytest.mark.timeout(60)
-
 LOADS = ["worker-0: load llama", "worker-1: load llama as rank 1"]
 
 

@@ -19,8 +19,6 @@ from headway.v1 import worker_pb2_grpc
 from tests.controller.scripted import ScriptedWorker
 from tests.controller.stack import Control, Serve, Stack
 
-pytestmark = pytest.mark.timeout(60)
-
 MIB = 1024**2
 ROOMY = 8 * 1024 * MIB
 

@@ -35,8 +35,6 @@ from headway.v1 import controller_pb2, controller_pb2_grpc, profiler_pb2_grpc
 from tests.controller.scripted import ScriptedWorker
 from tests.controller.stack import Control, Serve
 
-pytestmark = pytest.mark.timeout(60)
-
 
 async def test_from_nothing_to_serving_through_deaths_to_nothing(
     controlling: Control, deployment: Deployment, process_of: Any, until: Any

@@ -36,7 +36,6 @@ def files(directory: Path) -> list[str]:
     return sorted(path.name for path in directory.iterdir())
 
 
-@pytest.mark.timeout(600)  # a machine that does much else takes long to capture, to search and to start ranks
 def test_same_recipe_is_reused_and_another_is_made_anew(
     tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -21,7 +21,7 @@ from headway.core.codec import to_document
 from tests.command import run_headway
 from tests.liveness import is_alive
 
-_UP_TIMEOUT_S = 90
+_UP_TIMEOUT_S = 300
 
 
 class RunningStack:

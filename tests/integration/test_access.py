@@ -24,8 +24,6 @@ from headway.rpc.permissions import may_call
 from headway.v1 import kvcache_pb2
 from tests.integration.stack import RunningStack
 
-pytestmark = pytest.mark.timeout(180)
-
 INTERNAL = ("router", "kvcache", "planner", "profiler", "controller", "worker-0")
 HEALTH = "grpc.health.v1.Health"
 NOBODY = 65534

@@ -9,8 +9,6 @@ import pytest
 from tests.integration.emulation import write_model
 from tests.integration.stack import RunningStack, wait_for
 
-pytestmark = pytest.mark.timeout(180)
-
 NUM_CLIENTS = 6
 
 

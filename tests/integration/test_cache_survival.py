@@ -20,8 +20,6 @@ from tests.integration.faults import (
 )
 from tests.integration.stack import RunningStack, wait_for
 
-pytestmark = pytest.mark.timeout(240)
-
 OPTIONS = ("--cp", "2", "--max-model-len", "1024", "--threads", "1", "--memory", "1GiB", "--no-profile")
 
 

@@ -21,8 +21,6 @@ from headway.observe.log_writers import find_log_writers
 from tests.integration.emulation import write_model
 from tests.integration.stack import RunningStack, wait_for
 
-pytestmark = pytest.mark.timeout(240)
-
 HOUR_S = 3600
 BODY = {"model": "tiny", "prompt": "a b c", "max_tokens": 5}
 

@@ -16,8 +16,6 @@ from headway.client import Client
 from headway.core.errors import CancelledError
 from tests.integration.stack import RunningStack, wait_for
 
-pytestmark = pytest.mark.timeout(180)
-
 PROMPT = "Two trains leave at noon and meet at three. " * 4
 OPTIONS = ("--workers", "2", "--max-model-len", "2048", "--swap-space", "64MiB", "--speculative-tokens", "4")
 

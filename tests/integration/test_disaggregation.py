@@ -12,8 +12,6 @@ from tests.checkpoints import make_checkpoint
 from tests.integration.stack import RunningStack, wait_for
 from tests.integration.stream import WAYS, Stream
 
-pytestmark = pytest.mark.timeout(240)
-
 PREFILL, DECODE = "worker-0", "worker-1"
 SCHEMA = {"type": "object", "properties": {"a": {"type": "integer"}}, "required": ["a"]}
 FORMS: dict[str, dict[str, Any]] = {

@@ -10,8 +10,6 @@ from tests.integration.emulation import write_model
 from tests.integration.stack import RunningStack, wait_for
 from tests.integration.stream import Stream
 
-pytestmark = pytest.mark.timeout(180)
-
 
 @pytest.fixture(scope="module")
 def pipelines(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningStack]:

@@ -14,8 +14,6 @@ from tests.integration.emulation import STAGE_S, write_model, write_profiles
 from tests.integration.stack import RunningStack, wait_for
 from tests.integration.stream import Stream
 
-pytestmark = pytest.mark.timeout(180)
-
 MAX_WORKER_BYTES = 80 * 1024**2
 
 

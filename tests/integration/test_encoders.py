@@ -22,8 +22,6 @@ from tests.documented import document_of, post
 from tests.encoders import make_encoder
 from tests.integration.stack import RunningStack, wait_for
 
-pytestmark = pytest.mark.timeout(180)
-
 TEXTS = ["the headway between two trains", "signals", "one more train an hour costs nothing but rolling stock"]
 QUERY = "what is the headway"
 TOLERANCE = 1e-5

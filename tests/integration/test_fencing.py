@@ -18,8 +18,6 @@ from headway.client.token import TOKEN_VARIABLE, find_token
 from tests.integration.emulation import write_model
 from tests.integration.stack import RunningStack, wait_for
 
-pytestmark = pytest.mark.timeout(240)
-
 WORKERS = ("worker-0", "worker-1")
 _LOOK_EVERY_S = 0.1
 

@@ -18,8 +18,6 @@ import pytest
 from tests.integration.emulation import write_model
 from tests.integration.stack import RunningStack, wait_for
 
-pytestmark = pytest.mark.timeout(360)
-
 SECONDS = float(os.environ.get("HEADWAY_FULL_DISK_S", "2"))
 BODY = {"model": "tiny", "prompt": "a b c", "max_tokens": 5}
 _FILL_EVERY_S = 0.2

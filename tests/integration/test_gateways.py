@@ -15,8 +15,6 @@ from tests.integration.emulation import write_model
 from tests.integration.stack import RunningStack, wait_for
 from tests.liveness import is_alive
 
-pytestmark = pytest.mark.timeout(180)
-
 BODY = {"model": "tiny", "prompt": "the headway between two trains", "max_tokens": 8}
 NUM_CLIENTS = 4
 

@@ -10,8 +10,6 @@ from tests.integration.stack import RunningStack
 from tests.integration.stream import WAYS, Stream
 from tests.integration.test_migration import Movable
 
-pytestmark = pytest.mark.timeout(600)  # four workers on two cores: 50 s with nothing beside them
-
 
 @pytest.fixture(scope="module")
 def groups(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningStack]:

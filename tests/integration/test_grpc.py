@@ -11,8 +11,6 @@ from headway.client import AsyncClient, Client
 from headway.core.errors import NotFoundError
 from tests.integration.stack import RunningStack
 
-pytestmark = pytest.mark.timeout(180)
-
 SERVICES = {
     "gateway": "headway.v1.InferenceService",
     "router": "headway.v1.RouterService",

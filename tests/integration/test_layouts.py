@@ -16,8 +16,6 @@ from tests.checkpoints import make_checkpoint
 from tests.integration.crowd import KINDS, Answer, ask_all
 from tests.integration.stack import RunningStack, wait_for
 
-pytestmark = pytest.mark.timeout(240)
-
 NUM_BLOCKS = 60
 # Of a worker: its layers of the model's five, of half of the blocks. They are too few for all that is asked at once.
 LAYOUT = ("--stage-layers", "3,2", "--cp", "2", "--cp-ffn", "tensor", "--kv-cache-memory", "360KiB")

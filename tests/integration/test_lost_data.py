@@ -15,8 +15,6 @@ from headway.core.errors import UnavailableError
 from tests.integration.emulation import write_model
 from tests.integration.stack import RunningStack, wait_for
 
-pytestmark = pytest.mark.timeout(180)
-
 
 @pytest.fixture
 def emulated(tmp_path: Path) -> Iterator[RunningStack]:

@@ -18,8 +18,6 @@ from tests.checkpoints import make_checkpoint
 from tests.integration.stack import RunningStack, wait_for
 from tests.integration.stream import WAYS, Stream
 
-pytestmark = pytest.mark.timeout(240)
-
 WORKERS = ("worker-0", "worker-1")
 CROWD = [{"prompt": f"stream number {i} runs", "temperature": 0} for i in range(3)]
 

@@ -18,8 +18,6 @@ from benchmarks.reliability.heavy_body import HeavyBodies
 from tests.checkpoints import make_tokenizer
 from tests.integration.stack import RunningStack
 
-pytestmark = pytest.mark.timeout(600)
-
 NUM_EXAMPLES = int(os.environ.get("HEADWAY_HEAVY_BODIES", "4"))
 """More on demand."""
 NEIGHBOURS: list[dict[str, Any]] = [

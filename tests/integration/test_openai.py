@@ -11,8 +11,6 @@ from tests.checkpoints import make_tokenizer
 from tests.greedy import greedy
 from tests.integration.stack import RunningStack
 
-pytestmark = pytest.mark.timeout(180)
-
 PROMPT = "the headway between two trains"
 
 

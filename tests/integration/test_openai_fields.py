@@ -16,8 +16,6 @@ from tests.checkpoints import make_tokenizer
 from tests.greedy import greedy
 from tests.integration.stack import RunningStack
 
-pytestmark = pytest.mark.timeout(240)
-
 PROMPT = "the headway between two trains"
 IDS = make_tokenizer().encode(PROMPT).ids
 LONG = [5 + i * 11 % 400 for i in range(300)]

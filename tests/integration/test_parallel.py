@@ -17,8 +17,6 @@ from tests.integration.conftest import OPTIONS
 from tests.integration.faults import LONG, check, is_ready, stopped, stream, wait_until_renewed, worker_pids
 from tests.integration.stack import RunningStack, wait_for
 
-pytestmark = pytest.mark.timeout(240)
-
 PROMPTS = ["trains run", "the headway between two trains", "1234567890 + 42", "Über die Brücke fährt früh " * 12]
 WAYS: dict[str, dict[str, Any]] = {
     "greedy": {"temperature": 0},

@@ -18,8 +18,6 @@ from tests.integration.faults import (
 )
 from tests.integration.stack import RunningStack, wait_for
 
-pytestmark = pytest.mark.timeout(240)
-
 OPTIONS = ("--pp", "2", "--workers", "4", "--max-model-len", "1024", "--threads", "1", "--memory", "1GiB")
 
 

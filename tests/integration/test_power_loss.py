@@ -28,8 +28,6 @@ from tests.integration.emulation import write_model
 from tests.integration.stack import RunningStack
 from tests.integration.synced import SyncedDisk
 
-pytestmark = pytest.mark.timeout(300)
-
 NUM_ROUNDS = 3
 
 
@@ -41,7 +39,7 @@ def disk(tmp_path: Path) -> SyncedDisk:
 
 def test_what_was_acknowledged_outlives_a_loss_of_power(disk: SyncedDisk, tmp_path: Path) -> None:
     models = {"tiny": write_model(tmp_path / "model")}
-    stack = RunningStack(disk.directory, models, "--emulate", "2xV100", "--no-profile", up_timeout_s=180)
+    stack = RunningStack(disk.directory, models, "--emulate", "2xV100", "--no-profile")
     with disk.loaded():
         stack.start()
     applies, plan_ids, keys = Applies(disk.directory), list[str](), dict[str, bool]()  # keys: whether they open

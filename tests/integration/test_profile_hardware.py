@@ -7,13 +7,10 @@ import sys
 from typing import Any
 
 import psutil
-import pytest
 from redis import Redis
 
 from headway.store.schema import HARDWARE_TIMINGS
 from tests.integration.stack import RunningStack, wait_for
-
-pytestmark = pytest.mark.timeout(400)
 
 _ONE = ("--only", "dispatch", "--only", "relu", "--share", "1")
 _BETWEEN = ("--only", "all_reduce", "--only", "all_reduce_gloo", "--share", "1")

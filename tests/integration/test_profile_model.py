@@ -14,8 +14,6 @@ from redis import Redis
 from tests.command import run_headway
 from tests.integration.stack import RunningStack, wait_for
 
-pytestmark = pytest.mark.timeout(600)  # longer than what is waited for in a test, one after the other
-
 _MODEL = ("widening:net", "--train", "--json")
 _WIDENING = """
 import torch

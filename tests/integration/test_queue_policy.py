@@ -10,8 +10,6 @@ import pytest
 from tests.integration.conftest import OPTIONS
 from tests.integration.stack import RunningStack, wait_for
 
-pytestmark = pytest.mark.timeout(180)
-
 NUM_PATIENT = 40
 
 

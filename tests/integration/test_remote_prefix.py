@@ -13,8 +13,6 @@ from transformers import AutoModelForCausalLM
 from tests.checkpoints import make_checkpoint
 from tests.integration.stack import RunningStack, wait_for
 
-pytestmark = pytest.mark.timeout(240)
-
 NUM_PROMPTS = 6
 NUM_OUTPUT = 12
 # To compute the prefix takes a second: what is fetched has as long to come, and a slow machine takes some of that.

@@ -12,8 +12,6 @@ import pytest
 from tests.integration.placements import apply, embed, export, placed_stack, put, where, write_placement
 from tests.integration.stack import RunningStack, wait_for
 
-pytestmark = pytest.mark.timeout(600)
-
 
 @pytest.fixture(scope="module")
 def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningStack]:

@@ -21,8 +21,6 @@ from tests.integration.faults import wait_until_renewed, worker_pids
 from tests.integration.stack import RunningStack, wait_for
 from tests.integration.stream import Stream
 
-pytestmark = pytest.mark.timeout(240)
-
 PROMPTS = ["the headway between two trains", "signals", "one more train an hour", "line one goes"]
 TEXTS = ["the headway between two trains", "signals"]
 

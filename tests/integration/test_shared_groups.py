@@ -13,8 +13,6 @@ from tests.integration.emulation import write_model, write_profiles
 from tests.integration.placements import constant_requests, where
 from tests.integration.stack import RunningStack, wait_for
 
-pytestmark = pytest.mark.timeout(240)
-
 WORKLOAD = ("--workload", "gamma:rate=12,cv=3", "--slo-scale", "6", "--duration", "60")
 
 

@@ -14,8 +14,6 @@ import pytest
 from tests.integration.emulation import write_model
 from tests.integration.stack import RunningStack, wait_for
 
-pytestmark = pytest.mark.timeout(240)
-
 BODY = {"model": "tiny", "prompt": "a b c", "max_tokens": 5}
 LARGE = BODY | {"prompt": "a b c " * 200_000}
 SHORT = ("gateway", "router", "kvcache", "worker-0")

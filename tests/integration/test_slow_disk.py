@@ -16,8 +16,6 @@ from tests.integration.stack import RunningStack, wait_for
 from tests.integration.test_full_disk import Client, runs
 from tests.integration.test_lost_data import make_key
 
-pytestmark = pytest.mark.timeout(180)
-
 _SOURCE = Path(__file__).with_name("slow_disk.c")
 WRITE_MS, SYNC_MS = 300, 1000
 STANDSTILL_MS = 3600 * 1000

@@ -15,8 +15,6 @@ import pytest
 from headway.v1 import worker_pb2, worker_pb2_grpc
 from tests.integration.stack import RunningStack, wait_for
 
-pytestmark = pytest.mark.timeout(180)
-
 
 def ask(stack: RunningStack, prompt: str = "trains run", max_tokens: int = 8, **fields: Any) -> httpx.Response:
     body = {"model": "tiny", "prompt": prompt, "max_tokens": max_tokens, "temperature": 0, "ignore_eos": True}

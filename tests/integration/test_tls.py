@@ -22,8 +22,6 @@ from tests.integration.stack import RunningStack, wait_for
 from tests.integration.stream import Stream
 from tests.rpc.authority import Authority
 
-pytestmark = pytest.mark.timeout(180)
-
 
 @pytest.fixture(scope="module")
 def sealed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningStack]:

@@ -3,15 +3,12 @@
 One seed finds the same there as in processes.
 """
 
-import pytest
-
 from headway.planner.executors.processes import process_executor
 from headway.planner.executors.ray_cluster import ray_executor
 from headway.planner.placement.search import BetterPlacement, SearchOptions
 from tests.planner.placement.test_search import run, traffic
 
 # A cluster starts in half a minute on a slow machine, and each of its processes loads the compiled simulator anew.
-pytestmark = pytest.mark.timeout(600)
 
 OPTIONS = SearchOptions(moves=200, resamples=0, seed=3)
 

@@ -29,7 +29,6 @@ from tests.train.models import Gpt, gpt_stage
 from tests.train.runs import captured, execution_of, stages_of, write_run
 
 # A cluster starts in a minute on a machine that does much else, and each of its processes imports torch.
-pytestmark = pytest.mark.timeout(600)
 
 _STARTS_WITHIN_S = 240
 _EVERY_5 = CheckpointSettings(every=5)

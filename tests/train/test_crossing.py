@@ -51,8 +51,6 @@ Cuts = tuple[int | Shard | None, ...]
 """Of each axis of a mesh the dim that it cuts, or how it cuts inside of one."""
 Indices = NDArray[np.int64]
 
-pytestmark = pytest.mark.timeout(600)  # a machine that does much else takes long to start ranks
-
 
 @pytest.fixture(scope="module")
 def step() -> Captured:

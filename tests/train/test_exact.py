@@ -97,9 +97,6 @@ CASES: dict[
 }
 
 
-pytestmark = pytest.mark.timeout(600)  # a machine that does much else takes long to start ranks
-
-
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[Path, nn.Module]]:
     """All cases, trained."""

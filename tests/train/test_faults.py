@@ -37,9 +37,6 @@ RUNS: dict[str, dict[str, Any]] = {
 }
 
 
-pytestmark = pytest.mark.timeout(600)  # a machine that does much else takes long to start ranks
-
-
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     """All runs, trained; dropout makes what they learn depend on the seeds of each step."""

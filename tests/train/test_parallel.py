@@ -24,7 +24,6 @@ from tests.train.models import Gpt, inputs
 from tests.train.own_loop import BATCH, NUM_STEPS, RATE, model
 
 ROOT = Path(__file__).parents[2]
-pytestmark = pytest.mark.timeout(300)  # a machine that does much else takes long to start processes
 
 
 @pytest.fixture(scope="module")

@@ -11,7 +11,6 @@ import time
 from pathlib import Path
 from typing import Any
 
-import pytest
 import torch
 
 from headway.core.training_job import CheckpointSettings, OptimizerSettings
@@ -19,8 +18,6 @@ from headway.core.training_run import CHECKPOINTS_DIRECTORY, PROGRESS_FILE, RUN_
 from headway.train.checkpoint import Checkpoints
 from tests.train.models import Gpt, gpt_stage
 from tests.train.runs import captured, execution_of, stages_of, write_run
-
-pytestmark = pytest.mark.timeout(600)  # a machine that does much else takes long to start ranks
 
 _STARTS_WITHIN_S = 120
 

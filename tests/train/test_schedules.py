@@ -39,8 +39,6 @@ from tests.train.runs import (
 )
 from tests.train.test_exact import ADAMW, SGD
 
-pytestmark = pytest.mark.timeout(600)  # a machine that does much else takes long
-
 _MICRO_BATCH = 4
 _MODES = {"encoders.0": 0, "encoders.1": 1, "encoders.2": 2}
 _SHAPES: dict[str, tuple[Callable[[], nn.Module], Mapping[str, int], int]] = {

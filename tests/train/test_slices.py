@@ -30,8 +30,6 @@ from tests.train.runs import BATCH, Captured, captured, data_of, difference, tra
 from tests.train.sliced import pipeline, sliced_execution, sliced_step
 from tests.train.test_exact import ADAMW, SGD
 
-pytestmark = pytest.mark.timeout(600)  # a machine that does much else takes long to start ranks
-
 
 @pytest.mark.parametrize(("name", "slices"), [("llama-70b", (6, 2, 8)), ("gpt3-1b", (1, 15))])
 def test_the_unrolled_step_is_the_whole_step(name: str, slices: tuple[int, ...]) -> None:

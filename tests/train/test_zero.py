@@ -41,8 +41,6 @@ from tests.train.runs import (
 from tests.train.sliced import pipeline
 from tests.train.test_exact import ADAMW, SGD
 
-pytestmark = pytest.mark.timeout(600)  # a machine that does much else takes long
-
 
 @pytest.fixture(scope="module")
 def gpt() -> Captured:

@@ -19,7 +19,6 @@ def runtime_of(name: str) -> Path:
     return Path(result.stdout.strip())
 
 
-@pytest.mark.timeout(600)
 def test_the_vectors_pass_under_sanitizers(build_directory: Path) -> None:
     runtime = runtime_of("libasan.so")
     if not runtime.is_absolute():

@@ -4,7 +4,6 @@ import json
 from collections.abc import Callable
 
 import psutil
-import pytest
 
 from headway.core.codec import from_document, to_document
 from headway.core.placement_problem import PlacementProblem
@@ -14,8 +13,6 @@ from headway.core.plan.placement import PlacementPlan
 from headway.planner.certify.placement import find_placement_violations
 from headway.v1 import planner_pb2_grpc, search_pb2
 from tests.planner.jobs.conftest import PlannerProcess, wait_until_gone
-
-pytestmark = pytest.mark.timeout(240)
 
 
 def request_of(problem: PlacementProblem, *, processes: int | None = None) -> search_pb2.StartSearchRequest:
