@@ -41,7 +41,7 @@ class Stream:
                 await self._is_more.wait()
 
     async def all(self) -> list[int]:
-        await asyncio.wait_for(self._task, 60)
+        await self._task
         return self.tokens
 
     async def _read(self, leader: WorkerProcess, max_tokens: int) -> None:
