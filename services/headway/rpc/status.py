@@ -80,7 +80,7 @@ def _of_transport(error: grpc.aio.AioRpcError | grpc.Call, tls: TlsFiles | None)
     if error.code() is grpc.StatusCode.UNIMPLEMENTED:
         # A port of a process that died is any other's a moment later.
         return UnavailableError(
-            f"Who answers at the service's address does not know this call ({details}).",
+            f"What answers at the service's address does not know this call ({details}).",
             hint="Try again in a moment. If it stays so, another program or another version of Headway listens there.",
         )
     if code is ErrorCode.DEADLINE_EXCEEDED:
