@@ -249,6 +249,35 @@ async def test_where_one_is_stuck_the_one_that_stands_by_is_asked(
         await standby_server.stop(None)
 
 
+async def test_what_was_taken_back_from_a_stuck_router_is_not_taken_back_from_the_one_asked_instead(
+    database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A request that waited there when the first one died was never answered, and a lease was ended too soon."""
+    monkeypatch.setattr("headway.gateway.router_link._PROBE_TIMEOUT_S", 0.1)
+    standby, server = ScriptedRouter(workers={"worker-0": "127.0.0.1:1"}), grpc.aio.server()
+    standby_server, port = await scripted_router.start(standby)
+    await enter(database, port, name="standby")
+    stuck = BusyRouter(num_answers=0)
+    router_pb2_grpc.add_RouterServiceServicer_to_server(stuck, server)
+    health_pb2_grpc.add_HealthServicer_to_server(stuck, server)
+    port = server.add_insecure_port("127.0.0.1:0")
+    await server.start()
+    async with Peers(Membership(database)).watching() as peers:
+        await enter(database, port, name="active")
+        await eventually(lambda: len(peers.members("router")) == 2)
+        links = RouterLinks(peers, gateway_id="gateway")
+        lease = await links.route(request("r"))
+        await server.stop(None)
+        links.release(release("before"))
+        await eventually(lambda: bool(standby.released))
+        await asyncio.sleep(0.2)
+        assert [each.lease_id for each in standby.released] == ["before"]
+        assert not standby.withdrawn
+        links.release(release(lease.lease_id))
+        await links.close()
+        await standby_server.stop(None)
+
+
 async def test_where_none_comes_the_request_is_refused(database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("headway.gateway.router_link._AWAITED_S", 0.2)
     async with Peers(Membership(database)).watching() as peers:

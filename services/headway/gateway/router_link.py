@@ -98,14 +98,17 @@ class RouterLink:
         self._waiting[message.request_id] = future
         self._releases_before[message.request_id] = self._num_heard + len(self.unheard)
         self._actions.put(router_pb2.DispatchRequest(route=message))
+        withdrawal = router_pb2.Release(
+            gateway_id=message.gateway_id, request_id=message.request_id, outcome=LeaseOutcome.CANCELLED
+        )
         try:
             return await future
-        except (asyncio.CancelledError, _RouterSilentError):
-            self.release(
-                router_pb2.Release(
-                    gateway_id=message.gateway_id, request_id=message.request_id, outcome=LeaseOutcome.CANCELLED
-                )
-            )
+        except asyncio.CancelledError:
+            self.release(withdrawal)
+            raise
+        except _RouterSilentError:
+            # Never said again on another stream: by then the request may have its place from the router there.
+            self._actions.put(router_pb2.DispatchRequest(release=withdrawal))
             raise
         finally:
             self._waiting.pop(message.request_id, None)
