@@ -201,6 +201,8 @@ def test_stop_strings_wait_for_min_tokens(client: openai.OpenAI) -> None:
     later = client.completions.create(**options, extra_body={"min_tokens": 4}).choices[0]
     assert later.text == "ababa"
     assert later.finish_reason == "stop"
+    begun_before = client.completions.create(**{**options, "stop": "ba"}, extra_body={"min_tokens": 4}).choices[0]
+    assert begun_before.text == "aba", "as in vLLM, a stop string may begin in the first tokens, and not end there"
 
 
 def test_the_end_of_sequence_token_leaves_no_text(client: openai.OpenAI, tokenizer: Tokenizer) -> None:

@@ -24,9 +24,9 @@ def scan(stops: list[str], pieces: list[str]) -> tuple[str, bool]:
     return out + scanner.flush(), False
 
 
-def expected(stops: list[str], text: str) -> tuple[str, bool]:
+def expected(stops: list[str], text: str, *, num_exempt: int = 0) -> tuple[str, bool]:
     """Character by character: the first end of any stop string cuts at its start."""
-    for end in range(1, len(text) + 1):
+    for end in range(num_exempt + 1, len(text) + 1):
         starts = [end - len(stop) for stop in stops if text[:end].endswith(stop)]
         if starts:
             return text[: min(starts)], True
@@ -36,6 +36,20 @@ def expected(stops: list[str], text: str) -> tuple[str, bool]:
 @given(stops=STOPS, pieces=st.lists(ALPHABET, max_size=8))
 def test_the_first_stop_string_ends_the_text_however_it_is_cut(stops: list[str], pieces: list[str]) -> None:
     assert scan(stops, pieces) == expected(stops, "".join(pieces))
+
+
+@given(stops=STOPS, pieces=st.lists(ALPHABET, max_size=8), num_exempt=st.integers(0, 40))
+def test_one_that_ends_too_early_is_passed_over_and_one_that_only_begins_there_is_not(
+    stops: list[str], pieces: list[str], num_exempt: int
+) -> None:
+    scanner, out, found, num_left = StopScanner(stops), "", False, num_exempt
+    for piece in pieces:
+        text, found = scanner.push(piece, num_exempt=max(0, num_left))
+        num_left -= len(piece)
+        out += text
+        if found:
+            break
+    assert (out if found else out + scanner.flush(), found) == expected(stops, "".join(pieces), num_exempt=num_exempt)
 
 
 def test_texts_that_nearly_are_stop_strings_cost_no_more_than_others() -> None:

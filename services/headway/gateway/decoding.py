@@ -82,10 +82,10 @@ class Decoding:
                 num_cached_tokens=num_cached_tokens,
             )
             return [silent]
-        text, offsets = self._detokenize(output)
+        text, offsets, num_early = self._detokenize(output)
         reason = output.finish_reason
         if self._scanner is not None:
-            text, reason = self._scan(text, self._scanner, reason)
+            text, reason = self._scan(text, num_early, self._scanner, reason)
         delta = Delta(
             index=self.index,
             text=text,
@@ -110,30 +110,38 @@ class Decoding:
     def _mean_logprob(self) -> float | None:
         return self._logprob_sum / len(self._token_ids) if self._with_offsets and self._token_ids else None
 
-    def _detokenize(self, output: SequenceOutput) -> tuple[str, list[int]]:
-        """New text, and the offset of each token that stands for text: the one that ended the sequence seldom does."""
+    def _detokenize(self, output: SequenceOutput) -> tuple[str, list[int], int]:
+        """New text; the offset of each token that stands for text: the one that ended the sequence seldom does; and how
+        many characters came with the first `min_tokens` tokens, which no stop string may end.
+        """
         detokenizer, token_ids = self._detokenizer, output.token_ids
+        num_early_tokens = self._request.sampling.min_tokens - len(self._token_ids)
         self._token_ids.extend(token_ids)
         self.has_begun = bool(self._token_ids)
         if output.logprobs:
             self._logprob_sum += sum(entry.logprob for entry in output.logprobs)
         if output.stop_token_id is not None and token_ids and not self._includes_stop:
             token_ids = token_ids[:-1]
-        text = ""
+        text, num_early = "", 0
         offsets: list[int] = []
-        for token_id in token_ids:
+        for number, token_id in enumerate(token_ids, start=1):
             if self._with_offsets:
                 offsets.append(detokenizer.num_chars)
             text += detokenizer.push(token_id)
+            if number <= num_early_tokens:
+                num_early = len(text)
         if output.finish_reason is not None:
             text += detokenizer.flush()
-        return text, offsets
+        if len(output.token_ids) <= num_early_tokens:
+            num_early = len(text)
+        return text, offsets, num_early
 
-    def _scan(self, text: str, scanner: StopScanner, reason: FinishReason | None) -> tuple[str, FinishReason | None]:
-        if len(self._token_ids) > self._request.sampling.min_tokens:
-            text, found = scanner.push(text)
-            if found:
-                return text, FinishReason.STOP
+    def _scan(
+        self, text: str, num_early: int, scanner: StopScanner, reason: FinishReason | None
+    ) -> tuple[str, FinishReason | None]:
+        text, found = scanner.push(text, num_exempt=num_early)
+        if found:
+            return text, FinishReason.STOP
         if reason is not None:
             text += scanner.flush()
         return text, reason

@@ -23,11 +23,11 @@ class StopScanner:
         self._borders = tuple(map(_borders, stops))
         self._nums_matched = [0] * len(self._stops)  # how much of each the text ends with
 
-    def push(self, text: str) -> tuple[str, bool]:
+    def push(self, text: str, *, num_exempt: int = 0) -> tuple[str, bool]:
         """The text that may go out, and whether a stop string was found behind it or at its end. Not to be called after
-        that."""
+        that. None is found that ends within the first `num_exempt` characters of `text`."""
         num_before = len(self._held)
-        ends = [self._advance(number, text) for number in range(len(self._stops))]
+        ends = [self._advance(number, text, num_exempt) for number in range(len(self._stops))]
         text = self._held + text
         found = [
             (num_before + end, num_before + end - len(stop))
@@ -42,7 +42,7 @@ class StopScanner:
         self._held = text[cut:]
         return text[:cut], False
 
-    def _advance(self, number: int, text: str) -> int | None:
+    def _advance(self, number: int, text: str, num_exempt: int) -> int | None:
         """Looks at more text for one stop string; returns where in it that ends."""
         stop, borders, num_matched = self._stops[number], self._borders[number], self._nums_matched[number]
         if not num_matched and stop[0] not in text:
@@ -52,7 +52,9 @@ class StopScanner:
                 num_matched = borders[num_matched - 1]
             num_matched += stop[num_matched] == character
             if num_matched == len(stop):
-                return at
+                if at > num_exempt:
+                    return at
+                num_matched = borders[-1]
         self._nums_matched[number] = num_matched
         return None
 
