@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
 from headway.core.engine_kind import Feature, lacks
-from headway.core.errors import AlreadyExistsError, HeadwayError, InvalidArgumentError
+from headway.core.errors import AlreadyExistsError, HeadwayError, InvalidArgumentError, UnavailableError
 from headway.core.kv import KvUsage
 from headway.core.load_order import LoadOrder
 from headway.core.model import ModelSpec
@@ -113,7 +113,8 @@ class StreamedEngine(ABC):
 
     @abstractmethod
     async def _generate(self, request: GenerationRequest, *, num_left: int) -> None:
-        """Delivers the outputs of a sequence, of which so many tokens may still come.
+        """Delivers the outputs of a sequence, of which so many tokens may still come. One that has no end by then was
+        given up by the engine.
 
         Raises:
             HeadwayError: the engine does not take it.
@@ -163,6 +164,8 @@ class StreamedEngine(ABC):
                 self._deliver(SequenceOutput(request.request_id, finish_reason=reason, stop_token_id=stop))
             else:
                 await self._generate(request, num_left=num_left)
+                if request.request_id in self._totals.live:
+                    raise UnavailableError(f"{self.facts.kind} has given the request up.", hint="Try again.")
         except HeadwayError as error:
             if self._totals.end(request.request_id):
                 refuse([request.request_id], error)
