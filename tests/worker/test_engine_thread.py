@@ -1,4 +1,4 @@
-"""An engine's thread when its runner is gone."""
+"""An engine's thread when its runner is gone, or the engine itself is broken."""
 
 import asyncio
 from typing import Any
@@ -68,3 +68,21 @@ async def test_a_call_that_finds_the_runner_lost_fails_as_unavailable_and_ends_t
         await thread.call_when_idle(lambda: LostEngine(has_work=False).step())
     await asyncio.wait_for(listener.crashed.wait(), 5)
     await thread.join()
+
+
+@pytest.mark.parametrize("has_work", [True, False])
+async def test_an_engine_that_is_broken_ends_the_worker_and_does_not_stand_still(has_work: bool) -> None:
+    """The thread ended without a word: the worker seemed well, and its requests waited for ever."""
+
+    class BrokenEngine(LostEngine):
+        def step(self) -> list[Any]:
+            raise AssertionError("a block is lost or in two states")
+
+        def recover(self, error: str) -> list[Any]:
+            raise AssertionError("wrong references")
+
+    thread, listener = start(BrokenEngine(has_work=has_work))
+    thread.post(lambda engine: engine.recover(""))
+    await asyncio.wait_for(listener.crashed.wait(), 5)
+    await thread.join()
+    assert thread.has_crashed

@@ -72,8 +72,8 @@ class EngineThread(Generic[E]):
     """Runs an engine while there is work and sleeps when there is none. Each step holds the device's lock.
 
     A request for which steps fail ends with an error. When `_MAX_FAILURES` have, and no step succeeded in between, the
-    thread gives up, and at once where the runner is gone. It leaves the requests as they are then: they can go on
-    elsewhere.
+    thread gives up, and at once where the runner is gone or the engine does not even recover. It leaves the requests as
+    they are then: they can go on elsewhere.
 
     Attributes:
         has_crashed: whether it has given up.
@@ -154,6 +154,9 @@ class EngineThread(Generic[E]):
             self._work()
         except RunnerLostError as error:
             log.warning("the engine has lost its runner: %s", error)
+            self._give_up()
+        except Exception:
+            log.exception("the engine's thread ends, and what runs here goes on elsewhere")
             self._give_up()
 
     def _work(self) -> None:
