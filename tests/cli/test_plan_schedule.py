@@ -72,8 +72,13 @@ def test_a_schedule_is_searched_checked_and_improved(headway: Run, tmp_path: Pat
     assert max(json.loads(improved.stdout)["peak_memory"]) <= 2
 
 
-def test_what_is_wrong_is_said_before_a_planner_starts(headway: Run) -> None:
+def test_what_is_wrong_is_said_before_a_planner_starts(headway: Run, tmp_path: Path) -> None:
+    (tmp_path / "picture").write_bytes(b"\x89PNG")
+    picture = str(tmp_path / "picture")
     for arguments, said in (
+        (("--placement", picture), "picture, line 1: "),
+        (("--placement", "V", "--beside", picture), "'\N{REPLACEMENT CHARACTER}PNG' is no action"),
+        (("check", picture, "--times", "F=1"), "'\N{REPLACEMENT CHARACTER}PNG' is no action"),
         (("--placement", "Q"), "There is no placement 'Q'"),
         (("--placement", "M", "--schedule", "fast"), "There is no schedule 'fast'"),
         (("check", "nothing.csv", "--times", "F=1"), "nothing.csv"),

@@ -5,6 +5,7 @@ import json
 import sys
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -12,10 +13,15 @@ from headway.cli.plan_file import write_plan
 from headway.cli.train import run
 from headway.cli.training_run.job_file import read_training_job
 from headway.cli.training_run.preparing import prepare_run
+from headway.cli.training_run.runs import find_run
 from headway.core.capture import CaptureRequest
+from headway.core.codec import to_document
 from headway.core.errors import FailedPreconditionError, HeadwayError
 from headway.core.plan.training import SliceSeconds
+from headway.core.training_job import DataSettings, TrainingJob
+from headway.core.training_run import PROGRESS_FILE, StepReport, TrainingNews
 from headway.profiler.capture.capture import capture
+from headway.train.progress import open_progress, tell
 from tests.cli.conftest import Run
 from tests.cli.test_train import FACTORY
 from tests.planner.certify.planned import cluster_of, mesh_of, plan_of
@@ -149,6 +155,14 @@ def test_a_search_for_slices_of_tokens_ends_in_a_run(headway: Run, directory: Pa
         ("data: {tensors: gone.safetensors}", "gone.safetensors"),
         ("validation: {data: {tokens: gone.safetensors}}", "gone.safetensors"),
         ("steps: 0", "steps is 0"),
+        ("batch: 8.5", "batch should be int, not 8.5"),
+        ("restarts: -1", "restarts is -1"),
+        ("timeout_s: 0", "timeout_s is 0"),
+        ("seed: 20261129011500", "seed is 20261129011500"),
+        ("seed: 2026-13-01", "is no YAML: month must be"),
+        ("optimizer: {rate: .inf}", "optimizer.rate is inf"),
+        ("optimizer: {momentum: .nan}", "optimizer.momentum is nan"),
+        ("optimizer: {beta2: 1}", "optimizer.beta2 is 1"),
     ],
 )
 def test_a_wrong_job_is_refused_by_its_field(change: str, said: str, directory: Path) -> None:
@@ -177,6 +191,38 @@ def test_files_of_data_are_found_from_anywhere(directory: Path) -> None:
     assert job.data.tokens == str(directory / "text.safetensors")
     assert job.validation is not None
     assert job.validation.data.synthetic
+
+
+def test_a_line_of_progress_that_a_full_disk_cut_short_says_nothing(tmp_path: Path) -> None:
+    directory = tmp_path / "training/train-1"
+    directory.mkdir(parents=True)
+    job = TrainingJob(model="mine:small", data=DataSettings(synthetic=True), batch=8, steps=3)
+    (directory / "job.json").write_text(json.dumps(to_document(job)))
+    news = [TrainingNews(step=StepReport(step=step, loss=1, grad_norm=1, seconds=1)) for step in (1, 2, 2, 3)]
+    lines = [json.dumps(to_document(each)) for each in news]
+    (directory / PROGRESS_FILE).write_text(f"{lines[0]}\n{lines[1][:20]}")
+    assert (find_run(None, tmp_path).state, find_run(None, tmp_path).last_step) == ("stopped", 1)
+    with open_progress(directory) as progress:
+        for each in news[2:]:
+            tell([progress], each)
+    assert [each.step for each in find_run(None, tmp_path).steps] == [1, 2, 3]
+
+
+def test_a_run_whose_weights_cannot_be_made_is_not_kept(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def failing(*_: object, **__: object) -> None:
+        raise FailedPreconditionError("There are no weights.")
+
+    async def prepared(*_: object, **__: object) -> SimpleNamespace:
+        return SimpleNamespace(run=SimpleNamespace(job=job))
+
+    job = read_training_job(directory / "job.yaml")
+    monkeypatch.setattr("headway.cli.train.prepare_run", prepared)
+    monkeypatch.setattr("headway.cli.train.write_weights", failing)
+    monkeypatch.setattr("headway.cli.train._show", lambda *_, **__: None)
+    monkeypatch.setattr("headway.cli.training_run.runs.to_document", lambda _: {})
+    with pytest.raises(FailedPreconditionError, match="no weights"):
+        run(job=directory / "job.yaml", state_dir=directory / "state")
+    assert not list((directory / "state/training").iterdir())
 
 
 def test_without_ray_its_package_is_named(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -42,6 +42,12 @@ def test_what_people_write_is_refused_where_it_has_an_unknown_field() -> None:
         from_document(_Earlier, {"parts": [{"name": "a", "size": 2}]})
 
 
+def test_a_whole_number_is_not_cut_from_another() -> None:
+    assert from_document(_LaterPart, {"name": "a", "size": 2.0}) == _LaterPart("a", size=2)
+    with pytest.raises(InvalidArgumentError, match=r"size should be int, not 2\.5"):
+        from_document(_LaterPart, {"name": "a", "size": 2.5})
+
+
 def test_an_added_field_is_told_only_where_it_says_something() -> None:
     assert to_document(_LaterPart("a")) == {"name": "a"}
     assert to_document(_LaterPart("a", size=2)) == {"name": "a", "size": 2}

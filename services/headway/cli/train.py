@@ -7,6 +7,7 @@ from contextlib import ExitStack, aclosing
 from dataclasses import replace
 from importlib.metadata import version
 from pathlib import Path
+from shutil import rmtree
 from typing import Annotated, Any
 
 import typer
@@ -133,7 +134,10 @@ def run(
     if not as_json and not manifest:
         _show(prepared, as_json=False)
     directory = new_run(prepared.run, state_dir)
-    asyncio.run(write_weights(prepared.run, directory / INITIAL_FILE, deadline_s=deadline_s))
+    with ExitStack() as undone:
+        undone.callback(rmtree, directory)  # a run without weights could neither begin nor be resumed
+        asyncio.run(write_weights(prepared.run, directory / INITIAL_FILE, deadline_s=deadline_s))
+        undone.pop_all()
     if not claim:
         _start(directory, given, detach=detach, as_json=as_json)
         return

@@ -18,6 +18,7 @@ class CaptureRequest:
     train: capture the backward pass too.
     with_program: also what can be run again.
     lengths: also with the first so many tokens of each example, for each of these numbers.
+    without_constants: a tensor that the model's code makes, which no checkpoint has, is an error.
     """
 
     source: str
@@ -26,6 +27,7 @@ class CaptureRequest:
     train: bool = False
     with_program: bool = False
     lengths: tuple[int, ...] = ()
+    without_constants: bool = False
 
     def __post_init__(self) -> None:
         for name, value in (("batch", self.batch), ("seq", self.seq)):

@@ -109,10 +109,12 @@ def _convert_scalar(kind: Any, document: Any, path: str) -> Any:
         return _expect(document, bool, path)
     if kind is str:
         return _expect(document, str, path)
+    name = getattr(kind, "__name__", str(kind))
+    if kind is int and isinstance(document, float) and not document.is_integer():
+        raise InvalidArgumentError(f"{path} should be {name}, not {document!r}.", field=path)
     try:
         return kind(document)  # int and float also from protobuf's strings; enums by value
     except (TypeError, ValueError, OverflowError) as error:
-        name = getattr(kind, "__name__", str(kind))
         raise InvalidArgumentError(f"{path} should be {name}, not {document!r}.", field=path) from error
 
 

@@ -1,6 +1,7 @@
 """A training job: which model learns what from which data, how, and what is kept."""
 
 from dataclasses import dataclass, field
+from math import inf, isfinite
 
 from headway.core.errors import InvalidArgumentError
 
@@ -15,6 +16,8 @@ PLAN_METHODS = (
     "pp-dp", "inter-only", "data-parallel", "zero-2", "zero-3", "alpa", "graphpipe", "terapipe", "auto"
 )  # fmt: skip
 """Of `headway plan train`, those by which a job's plan is searched."""
+_MOST_SEED = 1 << 43
+"""A million times as much and a step's number are a seed of torch's, which has 64 bits."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,15 +45,15 @@ class OptimizerSettings:
     def __post_init__(self) -> None:
         _among("optimizer.name", self.name, OPTIMIZERS)
         _among("optimizer.schedule", self.schedule, RATE_SCHEDULES)
-        for name, value, least in (
-            ("rate", self.rate, 0.0),
-            ("warm_up", self.warm_up, 0),
-            ("least_rate", self.least_rate, 0.0),
-            ("weight_decay", self.weight_decay, 0.0),
-            ("clip", self.clip, 0.0),
-        ):
-            if value is not None and not value >= least:
+        for name in ("rate", "warm_up", "least_rate", "weight_decay", "epsilon", "momentum", "clip"):
+            value = getattr(self, name)
+            if value is not None and not (value >= 0 and (isfinite(value) or name == "clip")):
                 raise InvalidArgumentError(f"optimizer.{name} is {value}.", hint="Give 0 or more.", field=name)
+        for name in ("beta1", "beta2"):
+            if not 0 <= getattr(self, name) < 1:
+                raise InvalidArgumentError(
+                    f"optimizer.{name} is {getattr(self, name)}.", hint="Give 0 or more, and less than 1.", field=name
+                )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -174,9 +177,16 @@ class TrainingJob:
             value = getattr(self, name)
             if value is not None and value < 1:
                 raise InvalidArgumentError(f"{name} is {value}.", hint="Give 1 or more.", field=name)
-        if self.trace_every < 0:
+        for name in ("trace_every", "restarts"):
+            if getattr(self, name) < 0:
+                raise InvalidArgumentError(f"{name} is {getattr(self, name)}.", hint="Give 0 or more.", field=name)
+        if not 0 < self.timeout_s < inf:
             raise InvalidArgumentError(
-                f"trace_every is {self.trace_every}.", hint="Give 0 or more.", field="trace_every"
+                f"timeout_s is {self.timeout_s}.", hint="Give seconds, more than 0.", field="timeout_s"
+            )
+        if not abs(self.seed) < _MOST_SEED:
+            raise InvalidArgumentError(
+                f"seed is {self.seed}.", hint=f"Give a number between 0 and {_MOST_SEED - 1}.", field="seed"
             )
         if self.metrics_port is not None and not 0 <= self.metrics_port < 1 << 16:
             raise InvalidArgumentError(

@@ -1,6 +1,7 @@
 """Captured programs against the modules that they were captured from: run again, they compute the same."""
 
 import copy
+from contextlib import nullcontext
 from dataclasses import replace
 
 import pytest
@@ -9,10 +10,11 @@ from torch import nn
 from torch.nn import functional
 
 from headway.core.capture import CaptureRequest
+from headway.core.errors import InvalidArgumentError
 from headway.core.program import Program
 from headway.core.unit_programs import layer_of, unit_programs
 from headway.profiler.capture.capture import capture
-from headway.profiler.capture.program import build_program
+from headway.profiler.capture.program import build_program, check_constants
 from headway.profiler.capture.trace import trace
 from headway.profiler.zoo.network import make_network
 from headway.profiler.zoo.registry import find
@@ -175,3 +177,21 @@ def test_attention_that_was_captured_on_a_cpu_runs_elsewhere() -> None:
     for arguments, options in (((0.0, True), {}), ((), {"attn_mask": torch.randn(9, 9), "scale": 0.3})):
         expected = here(query, key, value, *arguments, **options)[0]
         torch.testing.assert_close(elsewhere(query, key, value, *arguments, **options)[0], expected)
+
+
+@pytest.mark.parametrize("is_buffer", [False, True])
+def test_a_tensor_that_only_the_code_has_is_told_of(*, is_buffer: bool) -> None:
+    class Scaled(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.linear = nn.Linear(4, 3)
+            self.register_buffer("scales", torch.tensor([1.0, 5.0, 0.2]))
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            scales = self.scales if is_buffer else torch.tensor([1.0, 5.0, 0.2])
+            return (self.linear(x) * scales).mean()
+
+    traced = trace(Scaled(), (torch.randn(2, 4),), train=True, report=lambda _: None)
+    expected = nullcontext() if is_buffer else pytest.raises(InvalidArgumentError, match=r"\[3\] torch.float32")
+    with expected:
+        check_constants(traced)

@@ -13,11 +13,11 @@ from typing import IO
 
 from headway.core.errors import HeadwayError
 from headway.core.fault import Fault
-from headway.core.training_run import PROCESS_FILE, PROGRESS_FILE, TrainingNews
+from headway.core.training_run import PROCESS_FILE, TrainingNews
 from headway.observe.process_start import process_start
 from headway.train.figures import RunFigures
 from headway.train.gang import Gang, train
-from headway.train.progress import tell
+from headway.train.progress import open_progress, tell
 from headway.train.setup import read_setup
 
 
@@ -29,7 +29,7 @@ def main() -> None:
         process = directory / PROCESS_FILE
         process.with_suffix(".tmp").write_text(json.dumps({"pid": os.getpid(), "start": process_start(os.getpid())}))
         process.with_suffix(".tmp").rename(process)
-        with (directory / PROGRESS_FILE).open("a") as kept:
+        with open_progress(directory) as kept:
             outputs: list[IO[str]] = [kept, answers]  # who reads an error in the answers ends this process
             try:
                 _run(directory, orders, outputs)

@@ -93,17 +93,25 @@ class TokenData:
                 hint=f"The file needs a tensor '{_TOKENS}', and the model one input and targets.",
                 field="data.tokens",
             )
-        self._name, self._text = names[0], tensors[_TOKENS].long()
-        self._length = inputs[TARGETS].shape[1]
-        bound = inputs[self._name].bound
-        if bound and int(self._text.max()) >= bound:
+        text = tensors[_TOKENS]
+        if text.ndim != 1 or text.is_floating_point():
             raise InvalidArgumentError(
-                f"The text has token {int(self._text.max())}, and the model {bound} tokens.", field="data.tokens"
+                f"The text of tokens is a tensor of {list(text.shape)} {text.dtype}.",
+                hint="Give one long row of whole numbers: all texts, one after another.",
+                field="data.tokens",
             )
-        count = (len(self._text) - 1) // self._length
+        self._name, self._text = names[0], text.long()
+        self._length = inputs[TARGETS].shape[1]
+        count = max(0, len(self._text) - 1) // self._length
         if count < batch:
             raise InvalidArgumentError(
                 f"The text has {count} runs of {self._length} tokens, and an iteration {batch}.", field="data.tokens"
+            )
+        bound, (least, most) = inputs[self._name].bound, map(int, self._text.aminmax())
+        if bound and not 0 <= least <= most < bound:
+            wrong = least if least < 0 else most
+            raise InvalidArgumentError(
+                f"The text has token {wrong}, and the model {bound} tokens, from 0 on.", field="data.tokens"
             )
         self._order = _Order(count, batch=batch, seed=seed)
 
@@ -142,7 +150,12 @@ def _read(path: Path) -> dict[str, torch.Tensor]:
 def _check(name: str, tensor: torch.Tensor | None, value: Value) -> None:
     if tensor is None:
         raise InvalidArgumentError(f"The data has no tensor '{name}'.", hint="The model reads it.", field="data")
-    if tuple(tensor.shape[1:]) != value.shape[1:] or tensor.is_floating_point() != value.dtype.startswith("float"):
+    if not tensor.ndim:
+        raise InvalidArgumentError(
+            f"The data's '{name}' has no examples: it is one number.", hint="Examples lie along dim 0.", field="data"
+        )
+    is_float = getattr(torch, value.dtype).is_floating_point
+    if tuple(tensor.shape[1:]) != value.shape[1:] or tensor.is_floating_point() != is_float:
         raise InvalidArgumentError(
             f"The data's '{name}' has examples of {list(tensor.shape[1:])} {tensor.dtype}, and the model reads "
             f"{list(value.shape[1:])} {value.dtype}.",

@@ -26,7 +26,7 @@ from headway.core.plan.training import TrainingPlan
 from headway.core.program import Program
 from headway.core.training_run import plan_stages, slice_stages
 from headway.profiler.capture.graph import build_graph
-from headway.profiler.capture.program import build_program
+from headway.profiler.capture.program import build_program, check_constants
 from headway.profiler.capture.tokens import first_tokens
 from headway.profiler.capture.trace import trace
 from headway.train.batch import make_batch
@@ -201,6 +201,7 @@ def _captured(
     given = pytree.tree_map_only(torch.Tensor, lambda tensor: tensor[rows % len(tensor)], tuple(inputs))
     given = given if tokens is None else first_tokens(given, tokens)
     traced = trace(copy.deepcopy(module), given, train=True, report=lambda _: None)
+    check_constants(traced)
     return build_graph(traced, name=type(module).__name__, is_training=True, batch=count), build_program(traced)
 
 

@@ -20,7 +20,7 @@ def read_beside(file: Path, placement: TaskPlacement) -> GivenSchedule:
     Raises:
         InvalidArgumentError: names rank and step, or what the file has otherwise than the placement.
     """
-    text = read_bytes(file).decode()
+    text = read_bytes(file).decode(errors="replace")
     devices = read_torch_csv(text, file=str(file), times=_ANY).placement
     if devices.num_devices != placement.num_devices:
         raise InvalidArgumentError(

@@ -16,7 +16,7 @@ def given_search(
     file: Path, action: ScheduleAction, *, times: str | None, memory: float | None, effort: float = 1.0
 ) -> ScheduleSearch:
     """Reads a torch CSV, or what --out wrote; InvalidArgumentError names rank and step, or the field."""
-    text = read_bytes(file).decode()
+    text = read_bytes(file).decode(errors="replace")
     if file.suffix == ".json":
         schedule = from_document(ScheduleReport, _document(text, file), path=str(file)).schedule
         placement = schedule.placement if memory is None else replace(schedule.placement, memory=memory)

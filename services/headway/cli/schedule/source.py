@@ -61,7 +61,7 @@ def _in_file(text: str, *, splits_backward: bool) -> tuple[TaskPlacement, int | 
                 f"{path} is no training plan.", hint="Make one with `headway plan train --out`.", field="placement"
             )
         return training_placement(plan, splits_backward=splits_backward), plan.num_micro_batches
-    return read_placement(read_bytes(path).decode(), file=str(path), name=name), None
+    return read_placement(read_bytes(path).decode(errors="replace"), file=str(path), name=name), None
 
 
 def _is_plan(path: Path) -> bool:

@@ -289,4 +289,6 @@ async def write_weights(run: TrainingRun, path: Path, *, deadline_s: float) -> N
 
 
 def _request(job: TrainingJob, count: int) -> CaptureRequest:
-    return CaptureRequest(source=job.model, batch=count, seq=job.seq, train=True, with_program=True)
+    return CaptureRequest(
+        source=job.model, batch=count, seq=job.seq, train=True, with_program=True, without_constants=True
+    )

@@ -3,8 +3,11 @@
 import json
 import secrets
 import time
+from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from headway.cli.process import is_alive
 from headway.cli.training_run.pods import PodsState, is_in_pods, pods_state
@@ -105,12 +108,17 @@ def _base(state_dir: Path | None) -> Path:
     return (state_dir or default_state_dir()).resolve() / _DIRECTORY
 
 
+def _told(progress: Path) -> Iterator[dict[str, Any]]:
+    """What its lines say; one that a full disk cut short says nothing."""
+    for line in progress.read_text().splitlines() if progress.is_file() else ():
+        with suppress(json.JSONDecodeError):
+            yield json.loads(line)
+
+
 def _state(directory: Path) -> RunState:
     steps: dict[int, StepReport] = {}
     restarts, error = 0, ""
-    progress = directory / PROGRESS_FILE
-    for line in progress.read_text().splitlines() if progress.is_file() else ():
-        document = json.loads(line)
+    for document in _told(directory / PROGRESS_FILE):
         if "error" in document:
             error = from_document(Fault, document["error"]).message
             continue

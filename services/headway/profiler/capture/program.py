@@ -9,6 +9,7 @@ import torch
 from torch import fx
 from torch._ops import OpOverload
 
+from headway.core.errors import InvalidArgumentError
 from headway.core.program import REFERENCE, Instruction, Program, Value
 from headway.profiler.capture.bounds import PASSING, index_bounds
 from headway.profiler.capture.rules import base_name
@@ -43,6 +44,18 @@ def build_program(trace: Trace) -> Program:
         results=tuple(numbers[node] for node in given[: trace.num_outputs]),
         gradients={name: numbers[node] for name, node in zip(trace.trained, given[trace.num_outputs :], strict=True)},
     )
+
+
+def check_constants(trace: Trace) -> None:
+    """InvalidArgumentError where the step reads a tensor that is neither parameter, buffer nor input."""
+    for node in trace.graph.graph.nodes:
+        if node.op == "get_attr":
+            value = _tensor_of(trace, node)
+            raise InvalidArgumentError(
+                f"The model's code has a tensor of {list(value.shape)} {value.dtype} that is no parameter or buffer.",
+                hint="Give it to register_buffer in the module's __init__; numbers alone need no tensor.",
+                field="model",
+            )
 
 
 def _is_check(node: fx.Node) -> bool:
