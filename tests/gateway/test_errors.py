@@ -110,6 +110,7 @@ def check_error(response: httpx.Response, *, status: int, param: str | None, cod
         (COMPLETIONS, completion(structured_outputs={"json": '{"type": 5}'}), "structured_outputs.json", "followed"),
         (COMPLETIONS, completion(structured_outputs={"tag": "x"}), "structured_outputs", "none of json"),
         (CHAT, chat(messages="Hi"), "messages", "valid list"),
+        (CHAT, chat(messages=["Hi"]), "messages[0]", "should be an object"),
         (CHAT, chat(messages=[USER, {"role": "robot", "content": ""}]), "messages[1].role", "'assistant'"),
         (CHAT, chat(messages=[{"content": "x"}]), "messages[0].role", "missing"),
         (CHAT, chat(messages=[{"role": "user", "content": 5}]), "messages[0].content", "string or a list"),
@@ -126,6 +127,8 @@ def check_error(response: httpx.Response, *, status: int, param: str | None, cod
         (CHAT, chat(response_format=BAD_FORMAT), "response_format.json_schema.schema", "Unimplemented keys"),
         (CHAT, chat(logprobs=5), "logprobs", "valid boolean"),
         (CHAT, chat(top_logprobs=3), "top_logprobs", "without logprobs"),
+        (CHAT, chat(logprobs=True, top_logprobs=21), "top_logprobs", "top_logprobs is 21"),
+        (CHAT, chat(max_tokens=None, max_completion_tokens=0), "max_completion_tokens", "max_completion_tokens is 0"),
     ],
 )
 def test_a_bad_field_is_named(gateway: Gateway, path: str, body: dict[str, object], param: str, words: str) -> None:

@@ -10,8 +10,9 @@ from tokenizers import Tokenizer
 
 from headway.core.errors import InvalidArgumentError
 from headway.gateway.openai.ignored import IgnoredFields
-from headway.gateway.openai.schema import CompletionRequest, read_request
-from tests.gateway.test_errors import CHAT, COMPLETIONS, USER, chat, check_error, completion
+from headway.gateway.openai.response_schema import ResponseRequest
+from headway.gateway.openai.schema import ChatRequest, CompletionRequest, read_request
+from tests.gateway.test_errors import CHAT, COMPLETIONS, TOOL, USER, chat, check_error, completion
 from tests.gateway.vocabularies import EOS
 from tests.gateway.world import MODEL, PLAIN_MODEL, Gateway, World
 
@@ -95,6 +96,26 @@ def test_of_a_body_full_of_unknown_fields_few_are_told(is_strict: bool, nested: 
         ((_, names),) = ignored.headers
         assert len(names) < 16 * 66
         assert names.endswith(b", ...")
+
+
+def test_null_is_the_default_within_other_fields_too() -> None:
+    call = {"id": None, "function": {"name": "f", "arguments": None}}
+    body = chat(
+        messages=[USER, {"role": "assistant", "content": None, "tool_calls": [call]}],
+        stream_options={"include_usage": None},
+        tools=[{"type": "function", "function": {"name": "f", "parameters": None, "strict": None}}],
+    )
+    request = read_request(ChatRequest, body, ignored=IgnoredFields(is_strict=True))
+    assert request.chat_messages()[1]["tool_calls"] == [{**TOOL, "function": {"name": "f", "arguments": {}}}]
+    assert not request.parts.usage
+    assert request.toolbox is not None
+    assert [(tool.document, tool.parameters) for tool in request.toolbox.tools] == [(TOOL, {"type": "object"})]
+
+
+def test_an_item_of_reasoning_may_have_no_content() -> None:
+    items = [{"type": "reasoning", "summary": [], "content": None, "status": None}]
+    request = read_request(ResponseRequest, {"model": MODEL, "input": items}, ignored=IgnoredFields(is_strict=True))
+    assert request.chat_messages()[0]["reasoning_content"] == ""
 
 
 @pytest.mark.parametrize(

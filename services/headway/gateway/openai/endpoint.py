@@ -15,11 +15,12 @@ from headway.gateway.job import Arrival, Job
 from headway.gateway.openai.answer import Events, send_document, send_events
 from headway.gateway.openai.chat import ChatFormat
 from headway.gateway.openai.completion import CompletionFormat
+from headway.gateway.openai.field_names import told_as
 from headway.gateway.openai.format import Format
 from headway.gateway.openai.handler import RequestHandler
 from headway.gateway.openai.parsed_chat import ParsedChatFormat
 from headway.gateway.openai.response import ResponseFormat
-from headway.gateway.openai.response_schema import ResponseRequest, fields_of_response
+from headway.gateway.openai.response_schema import ResponseRequest
 from headway.gateway.openai.resumption import ResumableEvents, Resumption
 from headway.gateway.openai.schema import ChatRequest, CompletionRequest, GenerationRequest
 from headway.gateway.service import GatewayService
@@ -48,7 +49,8 @@ class GenerationHandler(RequestHandler[R]):
     async def reply(self, request: R, arrival: Arrival, send: Send) -> None:
         if self.resumption is not None:
             arrival = replace(arrival, journal=await self._journal(self.resumption, request, arrival))
-        job, form = await self._prepare(self.service, request, arrival)
+        with told_as(request.field_names):
+            job, form = await self._prepare(self.service, request, arrival)
         for variable, name in request.template_fields.items():
             if job.model.template is not None and variable not in job.model.template.variables:
                 self.ignored.add(name, why=f"The chat template of '{job.model.name}' takes no {variable}.")
@@ -105,8 +107,7 @@ async def prepare_chat(service: GatewayService, request: ChatRequest, arrival: A
 
 
 async def prepare_response(service: GatewayService, request: ResponseRequest, arrival: Arrival) -> tuple[Job, Format]:
-    with fields_of_response():
-        job, make_parser = await _converse(service, request, arrival)
+    job, make_parser = await _converse(service, request, arrival)
     return job, ResponseFormat(job, request=request, make_parser=make_parser or WordParser)
 
 

@@ -1,8 +1,7 @@
 """The body of POST /v1/responses."""
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field
@@ -184,6 +183,10 @@ class ResponseRequest(GenerationRequest):
         return {} if self.reasoning.effort is None else {"reasoning_effort": "reasoning.effort"}
 
     @property
+    def field_names(self) -> Mapping[str, str]:
+        return _FIELDS
+
+    @property
     def output_limit(self) -> int | None:
         return self.max_output_tokens
 
@@ -202,13 +205,3 @@ class ResponseRequest(GenerationRequest):
     @property
     def _guiding_parts(self) -> Sequence[GuidingPart | None]:
         return (self.text.format, self.structured_outputs)
-
-
-@contextmanager
-def fields_of_response() -> Iterator[None]:
-    """Faults that name a field of a chat name the one of a response."""
-    try:
-        yield
-    except InvalidArgumentError as error:
-        error.field = _FIELDS.get(error.field, error.field)
-        raise

@@ -114,6 +114,12 @@ class GenerationRequest(ModelRequest, ConstrainedRequest):
         return {}
 
     @property
+    def field_names(self) -> Mapping[str, str]:
+        """The names by which the request has fields that are checked under another name."""
+        is_new = self.max_tokens is None and self.max_completion_tokens is not None
+        return {"max_tokens": "max_completion_tokens"} if is_new else {}
+
+    @property
     def output_limit(self) -> int | None:
         """max_tokens by either of its names."""
         old, new = self.max_tokens, self.max_completion_tokens
@@ -268,6 +274,10 @@ class ChatRequest(GenerationRequest, ToolRequest):
     def template_fields(self) -> Mapping[str, str]:
         return {name: name for name in ("documents", "reasoning_effort") if getattr(self, name) is not None}
 
+    @property
+    def field_names(self) -> Mapping[str, str]:
+        return {**super().field_names, **({} if self.top_logprobs is None else {"logprobs": "top_logprobs"})}
+
     def options(self, defaults: SamplingDefaults) -> Options:
         if self.top_logprobs is not None and not self.logprobs:
             raise InvalidArgumentError(
@@ -307,7 +317,7 @@ def _fault(error: ValidationError) -> InvalidArgumentError:
         if part in ITEM_TYPES and path.endswith("]"):
             continue  # of a union's members it is the one that the document names
         path += f"[{part}]" if isinstance(part, int) else f".{part}" if path else str(part)
-    message = fault["msg"]
+    message = "Input should be an object" if fault["type"] == "model_type" else fault["msg"]
     if fault["type"] == "missing":
         return InvalidArgumentError(f"{path} is missing.", hint="Add it to the request.", field=path)
     return InvalidArgumentError(f"{path}: {message[0].lower()}{message[1:]}.", field=path)
