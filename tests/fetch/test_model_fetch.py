@@ -20,14 +20,17 @@ import pytest
 from headway.checkpoint.model_digest import digest_of, files_of
 from headway.checkpoint.model_directory import read_checkpoint
 from headway.cli.models import read_models
-from headway.core.errors import InvalidArgumentError, ResourceExhaustedError
+from headway.core.errors import InvalidArgumentError, PermissionDeniedError, ResourceExhaustedError
 from headway.core.model_uri import ModelUri, UriScheme, is_model_uri
 from headway.core.slo import Slo
 from headway.fetch.archive import unpack
+from headway.fetch.model_fetch import fetch_model
+from headway.fetch.registry import RegistrySource
 from tests.checkpoints import make_checkpoint
 from tests.command import run_headway
 from tests.fetch.bucket import Bucket, serving_bucket
 from tests.fetch.hub import COMMIT, Hub, serving_hub
+from tests.fetch.pretended_registry import FILE, LAYER, TITLE, pretending_registry
 from tests.fetch.registry import NAME, PASSWORD, Registry, serving_registry
 from tests.integration.stack import wait_for
 
@@ -165,6 +168,46 @@ def test_a_model_in_the_folder_models_of_an_image(registry: Registry, tmp_path: 
     assert _fetched(tmp_path, uri, "--to", str(tmp_path / "tiny"), environment={})["sha256"] == digest
     _is_the_model(tmp_path / "tiny", model, digest)
     assert not list(tmp_path.rglob("escape.json"))
+
+
+def test_the_last_layer_that_has_a_file_counts_whichever_arrives_last(tmp_path: Path) -> None:
+    layers = [
+        _layer({"config.json": b"old", "a.json": b"a"}),
+        _layer({"config.json": b"new"}),
+        _layer({"b.json": b"b"}),
+    ]
+    with pretending_registry([(layer, LAYER, {}) for layer in layers]) as uri:
+        for order in (1, -1):
+            directory = tmp_path / str(order)
+            directory.mkdir()
+            source = RegistrySource(ModelUri.parse(uri))
+            for file in source.files[::order]:
+                source.download(file, directory)
+            found = {path.name: path.read_bytes() for path in files_of(directory)}
+            assert found == {"config.json": b"new", "a.json": b"a", "b.json": b"b"}
+
+
+def test_a_registry_that_compresses_what_it_sends_is_not_asked_to(tmp_path: Path) -> None:
+    files = [(b"{}", FILE, {TITLE: "config.json"}), (b"weights", FILE, {TITLE: "model.safetensors"})]
+    with pretending_registry(files) as uri:
+        fetch_model(ModelUri.parse(uri), tmp_path / "tiny")
+    assert (tmp_path / "tiny/model.safetensors").read_bytes() == b"weights"
+
+
+@pytest.mark.parametrize("token", [b"<html>", b"[]", b"{}"])
+def test_who_gives_no_token_gives_no_model(token: bytes) -> None:
+    with pretending_registry([], token=token) as uri, pytest.raises(PermissionDeniedError, match="token"):
+        RegistrySource(ModelUri.parse(uri))
+
+
+def _layer(files: dict[str, bytes]) -> bytes:
+    out = io.BytesIO()
+    with tarfile.open(fileobj=out, mode="w:gz") as archive:
+        for name, content in files.items():
+            info = tarfile.TarInfo(f"models/{name}")
+            info.size = len(content)
+            archive.addfile(info, io.BytesIO(content))
+    return out.getvalue()
 
 
 def test_what_does_not_fit_on_the_disk_is_told_before_it_is_full(

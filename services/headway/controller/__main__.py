@@ -85,7 +85,7 @@ async def main(config: ControllerConfig) -> None:
             processes = CellProcesses(
                 host.peers,
                 client=CellClient(host.peers),
-                num_workers=lambda: deployment.workers.count if pools is None else pools.num_workers(),
+                num_workers=lambda: deployment.workers.count if pools is None else pools.num_workers() or 1,
                 has_workers=stands,
                 may_act=lease.may_act,
             )

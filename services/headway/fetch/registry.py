@@ -3,6 +3,8 @@ Docker's configuration, in the folder that DOCKER_CONFIG names."""
 
 import hashlib
 import json
+import shutil
+import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -53,6 +55,7 @@ class RegistrySource:
             text = self._manifest(digest, _MANIFESTS)
         self.version = _digest(text)
         self.files = files_of_manifest(text)
+        self._placing = threading.Lock()
 
     def download(self, file: RemoteFile, directory: Path) -> None:
         path = directory / file.name
@@ -60,23 +63,42 @@ class RegistrySource:
             path.parent.mkdir(exist_ok=True)
             self._append(file, path)
             return
-        unpacked = path.with_suffix(".unpacked")
-        if unpacked.exists():
+        if _note_of(path).exists():
             return
         self._append(file, path)
         if f"sha256:{file_digest(path)}" != file.key:
             path.unlink()
             raise UnavailableError(f"A layer of {self._uri} arrived damaged.", hint="Try again.")
-        unpack(path, directory, below=_IN_IMAGES if path.suffix == f".{_IN_IMAGES}" else "")
-        unpacked.touch()
+        found = path.with_suffix(".files")
+        found.mkdir(exist_ok=True)
+        unpack(path, found, below=_IN_IMAGES if path.suffix == f".{_IN_IMAGES}" else "")
+        with self._placing:
+            self._place(found, directory, layer=file)
         path.unlink()
+
+    def _place(self, found: Path, directory: Path, *, layer: RemoteFile) -> None:
+        """Moves a layer's files to a directory, but for those that a later layer has brought: they arrive in any order,
+        and the last one that has a file counts."""
+        later = self.files[self.files.index(layer) + 1 :]
+        notes = [_note_of(directory / each.name) for each in later if each.name.startswith(_ARCHIVE)]
+        newer = {name for note in notes if note.exists() for name in json.loads(note.read_text())}
+        names = [str(path.relative_to(found)) for path in found.rglob("*") if path.is_file()]
+        for name in names:
+            if name not in newer:
+                (directory / name).parent.mkdir(exist_ok=True)
+                (found / name).replace(directory / name)
+        shutil.rmtree(found)
+        note = _note_of(directory / layer.name)
+        staging = note.with_suffix(".noted")
+        staging.write_text(json.dumps(names))
+        staging.replace(note)
 
     def _append(self, file: RemoteFile, path: Path) -> None:
         """Downloads what is missing at the end of a file."""
         with path.open("ab") as out, _faults(self._uri):
             if (start := out.tell()) >= file.num_bytes:
                 return
-            headers = {"range": f"bytes={start}-"} if start else {}
+            headers = {"accept-encoding": "identity"} | ({"range": f"bytes={start}-"} if start else {})
             with self._client.stream("GET", f"blobs/{file.key}", headers=headers) as answer:
                 answer.raise_for_status()
                 if start and answer.status_code != httpx.codes.PARTIAL_CONTENT:
@@ -91,6 +113,11 @@ class RegistrySource:
         if reference.startswith("sha256:") and _digest(text) != reference:
             raise UnavailableError(f"The manifest {reference} of {self._uri} arrived damaged.", hint="Try again.")
         return text
+
+
+def _note_of(archive: Path) -> Path:
+    """The file that is there once an archive is unpacked, and names its files."""
+    return archive.with_suffix(".placed")
 
 
 def _digest(text: bytes) -> str:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import httpx
 
-from headway.core.errors import InvalidArgumentError
+from headway.core.errors import InvalidArgumentError, PermissionDeniedError
 
 _FIELD = re.compile(r'(\w+)="([^"]*)"')
 
@@ -33,12 +33,19 @@ class RegistryAuth(httpx.Auth):
         if answer.status_code != httpx.codes.UNAUTHORIZED:
             return
         kind, _, rest = answer.headers.get("www-authenticate", "").partition(" ")
-        if kind.lower() == "bearer":
-            given = yield self._token_request(dict(_FIELD.findall(rest)))
+        challenge = dict(_FIELD.findall(rest))
+        if kind.lower() == "bearer" and "realm" in challenge:
+            given = yield self._token_request(challenge)
             if not given.is_success:
                 return
-            token = json.loads(given.read())
-            self._told = f"Bearer {token.get('token') or token.get('access_token')}"
+            try:
+                token = json.loads(given.read())
+                self._told = f"Bearer {token.get('token') or token['access_token']}"
+            except (ValueError, KeyError, AttributeError):
+                raise PermissionDeniedError(
+                    f"{challenge['realm']} was to give a token for the registry, and answers something else.",
+                    hint="Does a proxy answer in its place?",
+                ) from None
         elif kind.lower() == "basic" and self._account:
             self._told = _basic(self._account)
         else:

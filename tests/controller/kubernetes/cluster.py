@@ -15,7 +15,8 @@ class Cluster:
 
     def __init__(self, checkpoint: Path) -> None:
         self.api, self.service = Api(), Service()
-        self.num_workers, self.now_s = 1, 0.0
+        self.num_workers: int | None = 1
+        self.now_s = 0.0
         self.jobs: dict[str, dict[str, Any]] = {}
         self.template: FetchTemplate | None = None
         self._checkpoint = checkpoint

@@ -104,7 +104,8 @@ class Service:
         wanted = load_orders_of(plan)
         serving = dict.fromkeys(wanted, ()) | load_orders_of(self.desired_plan or EMPTY)
         if not dry_run:
-            assert replaces in (None, "" if self.desired_plan is None else self.desired_plan.plan_id)
+            if replaces not in (None, "" if self.desired_plan is None else self.desired_plan.plan_id):
+                raise FailedPreconditionError(f"Plan {replaces} is no longer the current one.")
             self.desired_plan = plan
         return reconcile(wanted, serving=serving)
 

@@ -87,3 +87,13 @@ def test_outdated_cells_are_replaced_one_by_one_and_when_all_are_ready() -> None
 
 def test_an_outdated_cell_that_never_became_ready_holds_nothing_up() -> None:
     assert steps([*cells("v100-0"), *cells("v100-1", is_outdated=True, is_ready=False)], 2) == {"delete": ["v100-1"]}
+
+
+def test_outdated_cells_that_serve_are_not_all_replaced_at_once_because_they_load_something() -> None:
+    loading = cells("v100-0", "v100-1", is_outdated=True, is_ready=False)
+    everyone = {"v100-0", "v100-1"}
+    assert steps(loading, 2, serving=everyone) == {"delete": ["v100-0"]}
+    assert steps([*cells("v100-0", is_ending=True), loading[1]], 2, serving=everyone) == {}
+    assert steps([*cells("v100-0", is_ready=False), loading[1]], 2, serving=everyone) == {}
+    assert steps([*cells("v100-0"), loading[1]], 2, serving=everyone) == {"delete": ["v100-1"]}
+    assert steps([*cells("v100-0", is_outdated=True), loading[1]], 2, serving=everyone) == {"delete": ["v100-1"]}

@@ -2,10 +2,16 @@
 
 import os
 import subprocess
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
+import pytest
+
 from headway.checkpoint.model_digest import digest_of
+from headway.core.errors import FailedPreconditionError
 from headway.core.parallel_config import ParallelConfig
+from headway.core.plan.serving import ModelDeployment, ServingPlan
 from tests.controller.kubernetes.cluster import Cluster
 
 
@@ -105,6 +111,34 @@ async def test_the_next_controller_reads_a_plan_once_for_all_models_that_it_gave
     await cluster.restart()
     await cluster.step()
     assert cluster.service.num_reads == {"plan-8": 1}
+
+
+async def test_workers_are_waited_for_while_it_is_not_known_how_many_there_are_to_be(cluster: Cluster) -> None:
+    cluster.num_workers = None
+    await cluster.declare("chat")
+    assert cluster.served == {}
+    cluster.num_workers = 1
+    await cluster.step()
+    assert list(cluster.served) == ["chat"]
+
+
+async def test_a_plan_that_was_applied_while_another_was_made_is_not_written_over(cluster: Cluster) -> None:
+    await cluster.declare("chat", maxModelLen=8)
+    before, propose = cluster.service.desired_plan, cluster.service.propose
+    assert before is not None
+    woken = replace(before, plan_id="woken")
+
+    async def propose_and_be_overtaken(models: Sequence[ModelDeployment]) -> ServingPlan:
+        plan = await propose(models)
+        cluster.service.desired_plan, cluster.service.propose = woken, propose  # type: ignore[method-assign]
+        return plan
+
+    cluster.service.propose = propose_and_be_overtaken  # type: ignore[method-assign]
+    with pytest.raises(FailedPreconditionError):
+        await cluster.declare("code", maxModelLen=8)
+    assert cluster.service.desired_plan is woken
+    await cluster.step()
+    assert cluster.served == {"chat": 8, "code": 8}
 
 
 async def test_priority_decides_who_is_served(cluster: Cluster) -> None:

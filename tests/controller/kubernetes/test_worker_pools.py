@@ -58,6 +58,8 @@ class Cluster:
             is_emulated=True,
         )
         self.trouble: dict[str, Any] = {}
+        self.other: dict[str, Any] = {}
+        self.away: set[str] = set()
         self.is_router_away = False
         self.model_plan: ServingPlan | None = None
         self._generation = self._judged = self._met = 0
@@ -65,7 +67,12 @@ class Cluster:
     async def declare(self, **spec: Any) -> None:
         self._generation += 1
         metadata = {"name": "v100", "uid": "u", "generation": self._generation, "resourceVersion": "1"}
-        self._pool = {"metadata": metadata, "spec": {"emulate": "V100-16", "workersPerCell": 2, **spec}}
+        status = getattr(self, "_pool", {}).get("status", {})
+        self._pool = {
+            "metadata": metadata,
+            "spec": {"emulate": "V100-16", "workersPerCell": 2, **spec},
+            "status": status,
+        }
         await self.step()
 
     async def step(self) -> None:
@@ -73,8 +80,10 @@ class Cluster:
             self.api.objects.pop(("Pod", name), None)
         self.api.deleted.clear()
         pods = {name: self._run(name, made) for (_, name), made in self.api.objects.items()}
-        self.service.workers = [f"{name}-{index}" for name in sorted(pods) for index in (0, 1)]
-        self.pools.pools.objects = {"v100": self._pool} if self._pool else {}
+        workers = [f"{name}-{index}" for name in sorted(pods) for index in (0, 1)]
+        self.service.workers = [name for name in workers if name not in self.away]
+        pools = {"v100": self._pool, "a100": self.other}
+        self.pools.pools.objects = {name: pool for name, pool in pools.items() if pool}
         self.pools.pods.objects = pods
         await self.pools._step()
 
@@ -264,6 +273,61 @@ async def test_a_cell_that_the_models_need_stays_and_that_is_told(cluster: Clust
     assert cluster.condition("Scaling") == ("False", "NeededForModels")
 
 
+async def test_a_cell_that_stayed_while_others_were_away_goes_once_they_are_back(cluster: Cluster) -> None:
+    await cluster.declare(replicas=2)
+    await cluster.step()
+    cluster.plan_for("v100-0-0", "v100-0-1", "v100-1-0")
+    cluster.away, cluster.service.is_tight = {"v100-0-0"}, True
+    await cluster.declare(replicas=1)
+    assert cluster.condition("Scaling") == ("False", "NeededForModels")
+    cluster.service.is_tight = False
+    await cluster.step()
+    assert cluster.condition("Scaling") == ("False", "NeededForModels"), "it was asked, and nothing is otherwise"
+    cluster.away = set()
+    await cluster.step()
+    assert cluster.condition("Scaling") == ("True", "Draining")
+
+
+async def test_two_pools_that_shrink_do_not_count_on_each_others_cells(cluster: Cluster) -> None:
+    other = {"name": "a100", "uid": "u2", "generation": 1, "resourceVersion": "1"}
+    cluster.other = {"metadata": other, "spec": {"emulate": "A100-80", "replicas": 1}}
+    await cluster.declare(replicas=1)
+    await cluster.step()
+    cluster.plan_for("a100-0-0", "v100-0-0")
+
+    def on_one(workers: Sequence[PlanWorker]) -> ServingPlan:
+        if not workers:
+            raise FailedPreconditionError("no room", hint="Add a cell.")
+        return EMPTY
+
+    cluster.service.plan_like = on_one
+    cluster.other["spec"]["replicas"] = 0
+    await cluster.declare(replicas=0)
+    for _ in range(3):
+        assert cluster.condition("Scaling") == ("False", "NeededForModels")
+        assert {name[:6] for name in cluster.service.retired} == {"a100-0"}
+        await cluster.step()
+
+
+async def test_a_pool_that_was_scaled_by_hand_for_a_while_is_scaled_from_there(cluster: Cluster) -> None:
+    await cluster.declare(scaling={"min": 1, "max": 4})
+    await cluster.step()
+    await cluster.declare(replicas=3)
+    await cluster.step()
+    cluster._pool["status"] = cluster.api.statuses["v100"]
+    await cluster.declare(scaling={"min": 1, "max": 4})
+    await cluster.step()
+    assert cluster.cells == ["v100-0", "v100-1", "v100-2"]
+
+
+async def test_how_many_workers_there_are_to_be_is_not_known_before_the_pools_are(cluster: Cluster) -> None:
+    assert cluster.pools.num_workers() is None
+    await cluster.pools._step()
+    assert cluster.pools.num_workers() is None
+    await cluster.declare(replicas=0)
+    assert cluster.pools.num_workers() == 1
+
+
 async def test_what_a_pool_needs_no_more_goes_when_it_is_deleted(cluster: Cluster) -> None:
     await cluster.declare(replicas=1)
     await cluster.step()
@@ -325,6 +389,27 @@ def test_a_worker_of_a_cell_may_have_several_of_its_gpus() -> None:
     flags = dict(zip(container["args"][::2], container["args"][1::2], strict=True))
     assert (flags["--workers"], flags["--engine"], flags["--num-devices"]) == ("2", "vllm", "4")
     assert [port["name"] for port in container["ports"]][-2:] == ["metrics-0", "metrics-1"]
+
+
+def test_a_cell_that_is_to_end_at_once_is_told_so() -> None:
+    pool = PoolResource(name="h100", uid="u", generation=1, version="1", spec={"drainSeconds": 0}, status={})
+    pod = cell_pod(pool, TEMPLATE, name="h100-0")
+    [container] = pod["spec"]["containers"]
+    assert container["args"][-2:] == ["--drain-s", "0"]
+    assert pod["spec"]["terminationGracePeriodSeconds"] == 30
+
+
+@pytest.mark.parametrize(
+    ("real", "tag"), [("r:5000/headway-worker@sha256:12", "3"), ("headway-worker@sha256:12", "3"), ("r:5000/w:2", "2")]
+)
+def test_an_image_without_a_tag_has_the_release_s(real: str, tag: str) -> None:
+    spec = {"image": {"repository": "r:5000/vllm"}}
+    pool = PoolResource(name="h100", uid="u", generation=1, version="1", spec=spec, status={})
+    labels = {"app.kubernetes.io/version": "3"}
+    pod = {"metadata": {"labels": labels}, "spec": {"containers": [{"name": "cell", "image": real}]}}
+    template = CellTemplate(emulated_image="", pod=pod)
+    [container] = cell_pod(pool, template, name="h100-0")["spec"]["containers"]
+    assert container["image"] == f"r:5000/vllm:{tag}"
 
 
 @pytest.mark.parametrize("text", ["pod: 1", "[", "emulated_image: x\npod: {spec: {containers: []}}", "{}"])

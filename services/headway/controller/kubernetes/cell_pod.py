@@ -15,6 +15,7 @@ from headway.controller.kubernetes.template import container_of, reading_templat
 from headway.core.engine_server import API_KEY
 
 _TEMPLATE = f"{GROUP}/template"
+_VERSION_LABEL = "app.kubernetes.io/version"
 _FIRST_METRICS_PORT = 9200
 _CONTAINER = "cell"
 _DRAIN_S = 60
@@ -116,8 +117,10 @@ def _image(pool: PoolResource, template: CellTemplate, real: str) -> str:
     if (own := pool.spec.get("image")) is None:
         return template.emulated_image if pool.is_emulated else real
     repository, digest = own["repository"], own.get("digest")
-    tag = own.get("tag") or real.rpartition("@")[0].rpartition(":")[2] or real.rpartition(":")[2]
-    return f"{repository}@{digest}" if digest else f"{repository}:{tag}"
+    if digest:
+        return f"{repository}@{digest}"
+    told = real.partition("@")[0].rpartition("/")[2].partition(":")[2]  # a colon further left is before a port
+    return f"{repository}:{own.get('tag') or told or template.pod['metadata']['labels'][_VERSION_LABEL]}"
 
 
 def _arguments(pool: PoolResource) -> list[str]:
@@ -135,7 +138,7 @@ def _arguments(pool: PoolResource) -> list[str]:
         "--num-threads": pool.spec.get("threadsPerWorker"),
         "--memory-bytes": pool.spec.get("memoryBytesPerWorker"),
     }
-    return [part for flag, value in flags.items() if value for part in (flag, str(value))]
+    return [part for flag, value in flags.items() if value not in (None, "") for part in (flag, str(value))]
 
 
 def _resources(pool: PoolResource) -> dict[str, Any]:

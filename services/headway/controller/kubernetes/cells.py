@@ -69,18 +69,18 @@ def next_steps(
         staying=(*names, *returning),
         create=create,
         drain=tuple(cell for cell in leaving if cell not in gone),
-        delete=(*ended, *gone, *(_outdated(cells, live) if len(live) == num_wanted else ())),
+        delete=(*ended, *gone, *(_outdated(cells, live, serving) if len(live) == num_wanted else ())),
     )
 
 
-def _outdated(cells: Sequence[Cell], live: Sequence[Cell]) -> tuple[Cell, ...]:
-    """The cell that is to be replaced next; none while another one is."""
+def _outdated(cells: Sequence[Cell], live: Sequence[Cell], serving: Collection[str]) -> tuple[Cell, ...]:
+    """The cell that is to be replaced next; none while another one is, unless it serves nobody."""
     outdated = [cell for cell in live if cell.is_outdated]
-    stuck = [cell for cell in outdated if not cell.is_ready]
-    if stuck:  # a newer one may be better, and it serves nobody
-        return (stuck[0],)
-    is_settled = len(live) == len(cells) and all(cell.is_ready for cell in live)
-    return tuple(outdated[:1]) if is_settled else ()
+    stuck = [cell for cell in outdated if not cell.is_ready]  # a newer one may be better
+    if idle := [cell for cell in stuck if cell.name not in serving]:
+        return (idle[0],)
+    is_settled = len(live) == len(cells) and all(cell.is_ready or cell.is_outdated for cell in live)
+    return tuple([*stuck, *outdated][:1]) if is_settled else ()
 
 
 def _worth(cell: Cell, serving: Collection[str], unplanned: Collection[str]) -> tuple[bool, bool, bool, bool, int]:

@@ -36,7 +36,7 @@ class ModelDeployments:
     """Keeps the desired plan one for the declared models, and their status true. It writes nothing that stands already.
 
     Args:
-        num_workers: how many there should be.
+        num_workers: how many there should be; None where that is not known yet.
         volume: that models are on.
         fetches: that bring models there.
         is_emulated: whether models need no weights.
@@ -50,7 +50,7 @@ class ModelDeployments:
         api: KubernetesApi,
         *,
         service: Planned,
-        num_workers: Callable[[], int],
+        num_workers: Callable[[], int | None],
         volume: ModelVolume,
         fetches: ModelFetches,
         is_emulated: bool,
@@ -110,7 +110,8 @@ class ModelDeployments:
     def _has_workers(self) -> bool:
         """Whether to plan for those that are there: all are, or the others have been waited for."""
         num_present, now_s = len(self._service.present_workers()), self._clock()
-        is_complete = num_present >= self._num_workers()
+        num_wanted = self._num_workers()
+        is_complete = num_wanted is not None and num_present >= num_wanted
         if is_complete or num_present == 0:
             self._waiting_since_s = now_s
         return is_complete or now_s - self._waiting_since_s > self._patience_s
@@ -205,9 +206,10 @@ class ModelDeployments:
         return await admit(wanted, current=current, try_plan=self._service.propose, priorities=priorities)
 
     async def _apply(self, plan: ServingPlan | None, current: ServingPlan | None) -> list[Action]:
+        """FailedPreconditionError where another plan than the current one was applied while this one was made."""
         if plan is None or is_same(plan, current):
             return []
-        return await self._service.apply(plan, dry_run=False)
+        return await self._service.apply(plan, dry_run=False, replaces=None if current is None else current.plan_id)
 
     async def _tell(self, resource: ModelResource, orders: frozenset[LoadOrder]) -> None:
         """Writes the resource's status where it is another one than was written.

@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any
@@ -27,9 +27,11 @@ _LAST_RETRY_S = 30.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Shrinking:
-    """An answer to whether the models can do without workers, and to which question it is."""
+    """An answer to whether the models can do without cells, and to which question it is: without which, on which
+    workers, in place of which plan."""
 
     without: frozenset[str]
+    staying: frozenset[str]
     plan_id: str
     refusal: HeadwayError | None
 
@@ -75,11 +77,14 @@ class WorkerPools:
         self._scaler = scaler
         self._is_emulated = is_emulated
         self._shrinking: dict[str, _Shrinking] = {}  # by pool
-        self._staying: dict[str, tuple[str, ...]] = {}  # cells by pool
+        self._staying: dict[str, tuple[str, ...]] | None = None  # cells by pool; None before it is known
         self._written: dict[str, tuple[str, dict[str, Any]]] = {}  # by uid: the version before, and the status
 
-    def num_workers(self) -> int:
-        """How many workers there are to be, of all pools; one at least, as without any there is nothing to plan."""
+    def num_workers(self) -> int | None:
+        """How many workers there are to be, of all pools; one at least, as without any there is nothing to plan. None
+        before that is known."""
+        if self._staying is None:
+            return None
         pools = map(PoolResource.of, (self.pools.objects or {}).values())
         return max(1, sum(pool.workers_per_cell * len(self._staying.get(pool.name, ())) for pool in pools))
 
@@ -103,15 +108,17 @@ class WorkerPools:
         cells = {pool.name: self._cells_of(pool) for pool in pools}
         is_settled = self._is_settled(pools, cells)
         decisions = []
+        going: set[str] = set()
         for pool in pools:
-            decisions.append(await self._decide(pool, cells[pool.name], is_settled=is_settled))
+            decisions.append(await self._decide(pool, cells[pool.name], is_settled=is_settled, going=going))
             is_settled = is_settled and decisions[-1].num_wanted == sum(cell.is_live for cell in cells[pool.name])
+            going |= _going(cells[pool.name], decisions[-1].steps)
         self._staying = {decision.pool.name: decision.steps.staying for decision in decisions}
-        self._retire()
+        self._retire(self._staying)
         for decision in decisions:
             await self._tell(await self._take(decision))
         uids = {pool.uid for pool in pools}
-        self._scaler.keep(uids)
+        self._scaler.keep({pool.uid for pool in pools if pool.scaling is not None})
         self._written = {uid: written for uid, written in self._written.items() if uid in uids}
 
     def _is_settled(self, pools: Sequence[PoolResource], cells: Mapping[str, Sequence[Cell]]) -> bool:
@@ -120,10 +127,13 @@ class WorkerPools:
         planned = set() if plan is None else {worker.worker_id for worker in plan.workers}
         present = {worker.worker_id for worker in self._service.present_workers()}
         are_ready = all(cell.is_ready and cell.is_live for pool in pools for cell in cells[pool.name])
-        num_staying = sum(len(self._staying.get(pool.name, ())) for pool in pools)
+        num_staying = sum(len((self._staying or {}).get(pool.name, ())) for pool in pools)
         return are_ready and present == planned and num_staying == sum(len(of_pool) for of_pool in cells.values())
 
-    async def _decide(self, pool: PoolResource, cells: Sequence[Cell], *, is_settled: bool) -> _Decision:
+    async def _decide(
+        self, pool: PoolResource, cells: Sequence[Cell], *, is_settled: bool, going: Collection[str]
+    ) -> _Decision:
+        """What is to become of a pool, beside the cells of others that are going."""
         num_wanted, scaling = pool.replicas, None
         if pool.scaling is not None:
             scaling = await self._scaler.wanted(
@@ -134,7 +144,7 @@ class WorkerPools:
             steps = CellSteps(staying=tuple(cell.name for cell in cells))
             return _Decision(pool=pool, cells=cells, steps=steps, num_wanted=num_wanted, fault=fault)
         steps = self._steps(pool, cells, num_wanted)
-        blocked = await self._refusal(pool, cells, steps)
+        blocked = await self._refusal(pool, _going(cells, steps), others=going)
         if blocked is not None:
             steps = self._steps(pool, cells, sum(cell.is_live for cell in cells))
         return _Decision(pool=pool, cells=cells, steps=steps, num_wanted=num_wanted, scaling=scaling, blocked=blocked)
@@ -172,19 +182,21 @@ class WorkerPools:
             unplanned={cell.name for cell in cells} - planned if plan is not None else (),
         )
 
-    async def _refusal(self, pool: PoolResource, cells: Sequence[Cell], steps: CellSteps) -> HeadwayError | None:
-        """Why the models cannot do without the cells that would go; None where they can. Asked once for each plan."""
+    async def _refusal(self, pool: PoolResource, going: set[str], *, others: Collection[str]) -> HeadwayError | None:
+        """Why the models cannot do without the cells that would go, beside others that go; None where they can. Asked
+        once for each plan; a refusal stands as long as the workers that would stay are the same."""
         plan = self._service.desired_plan
-        going = {cell.name for cell in cells if cell.is_live} - set(steps.staying)
-        used = () if plan is None else (worker.worker_id for worker in plan.workers)
-        without = frozenset(worker_id for worker_id in used if _cell_name(worker_id) in going)
-        if plan is None or not without:
+        if plan is None or not any(_cell_name(worker.worker_id) in going for worker in plan.workers):
             return None
+        without = frozenset(going.union(others))
+        workers = [each for each in self._service.present_workers() if _cell_name(each.worker_id) not in without]
+        staying = frozenset(worker.worker_id for worker in workers)
         asked = self._shrinking.get(pool.name)
-        if asked is None or (asked.without, asked.plan_id) != (without, plan.plan_id):
-            present = self._service.present_workers()
-            refusal = await self._ask([worker for worker in present if worker.worker_id not in without])
-            asked = self._shrinking[pool.name] = _Shrinking(without=without, plan_id=plan.plan_id, refusal=refusal)
+        is_known = asked is not None and (asked.without, asked.plan_id) == (without, plan.plan_id)
+        if asked is None or not is_known or (asked.refusal is not None and asked.staying != staying):
+            refusal = await self._ask(workers)
+            asked = _Shrinking(without=without, staying=staying, plan_id=plan.plan_id, refusal=refusal)
+            self._shrinking[pool.name] = asked
         return asked.refusal
 
     async def _ask(self, workers: Sequence[PlanWorker]) -> HeadwayError | None:
@@ -216,11 +228,11 @@ class WorkerPools:
         except NotFoundError:
             log.info("%s is gone already", cell.name)
 
-    def _retire(self) -> None:
+    def _retire(self, cells: Mapping[str, Sequence[str]]) -> None:
         """Has plans made without the workers of cells that go, or whose pool is gone."""
         plan = self._service.desired_plan
         workers = {*self._service.serving(), *(() if plan is None else (worker.worker_id for worker in plan.workers))}
-        staying = {name for names in self._staying.values() for name in names}
+        staying = {name for names in cells.values() for name in names}
         self._service.retire(frozenset(name for name in workers if _cell_name(name) not in staying))
 
     async def _tell(self, decision: _Decision) -> None:
@@ -240,6 +252,11 @@ class WorkerPools:
         if not is_heard and not is_on_its_way:
             await self._api.apply_status(WORKER_POOL, pool.name, status)
             self._written[pool.uid] = (pool.version, status)
+
+
+def _going(cells: Sequence[Cell], steps: CellSteps) -> set[str]:
+    """The names of the cells that are there, and are not to be in the end."""
+    return {cell.name for cell in cells if cell.is_live} - set(steps.staying)
 
 
 def _cell_name(worker_id: str) -> str:
