@@ -25,6 +25,16 @@ def test_the_summary_of_a_command_begins_its_own_help(name: str) -> None:
     assert (command.help or "").startswith(COMMANDS[name])
 
 
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_option_says_what_it_is_for(name: str) -> None:
+    commands = [get_command(import_module(f"headway.cli.{name}").app)]
+    while commands:
+        command = commands.pop()
+        commands.extend(getattr(command, "commands", {}).values())
+        assert command.help
+        assert [param.name for param in command.params if not getattr(param, "help", None)] == []
+
+
 def test_help_imports_nothing_heavy() -> None:
     script = (
         "import sys; from headway.cli.app import app\n"

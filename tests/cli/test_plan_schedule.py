@@ -1,6 +1,7 @@
 """`headway plan schedule` as people and scripts use it, with a planner of its own."""
 
 import json
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,6 +11,8 @@ from rich.console import Console
 from headway.cli.plan_file import write_plan
 from headway.cli.schedule.beside import read_beside
 from headway.cli.schedule.figure import draw_schedule
+from headway.cli.schedule.given import given_search
+from headway.cli.schedule.source import find_placement
 from headway.cli.schedule.trace import chrome_trace
 from headway.cli.schedule.view import schedule_view
 from headway.core.codec import from_document, to_document
@@ -154,6 +157,20 @@ def test_a_csv_of_ones_own_stands_beside_it(tmp_path: Path) -> None:
         read_beside(tmp_path / "mine.csv", named_placement("V", 4, ShapeOptions()))
     other = search_of(placement, 8, action=ScheduleAction.COMPARE, beside=(given,))
     assert "6 micro-batches" in answer(other, placement, bool).compared[0].why_not
+
+
+@pytest.mark.parametrize("name", ["a", "a.csv", "a.json"])
+@pytest.mark.parametrize("content", [b"\xff\xfe\x00", b"[" * 100_000], ids=["binary", "deep"])
+def test_a_file_of_another_kind_is_refused_by_name(tmp_path: Path, name: str, content: bytes) -> None:
+    file = tmp_path / name
+    file.write_bytes(content)
+    placement = named_placement("V", 2, ShapeOptions())
+    with pytest.raises(InvalidArgumentError, match=re.escape(str(file))):
+        find_placement(str(file), num_devices=None, options=ShapeOptions(), memory=None)
+    with pytest.raises(InvalidArgumentError, match=re.escape(str(file))):
+        given_search(file, ScheduleAction.CHECK, times="F=1,B=1", memory=None)
+    with pytest.raises(InvalidArgumentError, match=re.escape(str(file))):
+        read_beside(file, placement)
 
 
 def test_the_report_has_phases_and_programs() -> None:

@@ -109,6 +109,7 @@ def test_a_plan_of_the_users_own_is_priced(headway: Run, directory: Path) -> Non
         pytest.param({"--hardware": "none"}, ("'none'", "headway profile list"), id="hardware"),
         pytest.param({"--hardware": "here"}, ("measured here", "headway profile hardware"), id="not measured"),
         pytest.param({"--fixed": "none.yaml"}, ("none.yaml",), id="layout"),
+        pytest.param({"--cluster": sys.executable}, (sys.executable, "no text in UTF-8"), id="binary"),
     ],
 )
 def test_what_cannot_be_planned_is_refused_with_what_to_do(

@@ -16,7 +16,7 @@ from headway.cli.training_run.preparing import prepare_run
 from headway.cli.training_run.runs import find_run
 from headway.core.capture import CaptureRequest
 from headway.core.codec import to_document
-from headway.core.errors import FailedPreconditionError, HeadwayError
+from headway.core.errors import FailedPreconditionError, HeadwayError, InvalidArgumentError
 from headway.core.plan.training import SliceSeconds
 from headway.core.training_job import DataSettings, TrainingJob
 from headway.core.training_run import PROGRESS_FILE, StepReport, TrainingNews
@@ -172,6 +172,13 @@ def test_a_wrong_job_is_refused_by_its_field(change: str, said: str, directory: 
     with pytest.raises(HeadwayError) as refused:
         read_training_job(directory / "job.yaml")
     assert said in str(refused.value)
+
+
+@pytest.mark.parametrize("content", [b"\xff\xfe\x00", b"[" * 100_000, b"model: 2020-13-45"])
+def test_a_file_of_another_kind_is_told(tmp_path: Path, content: bytes) -> None:
+    (tmp_path / "job.yaml").write_bytes(content)
+    with pytest.raises(InvalidArgumentError, match=r"job\.yaml is no YAML"):
+        read_training_job(tmp_path / "job.yaml")
 
 
 def test_a_factory_with_examples_of_another_number_is_told(directory: Path) -> None:

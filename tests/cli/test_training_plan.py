@@ -11,6 +11,7 @@ from headway.cli.plan_file import read_plan, write_plan
 from headway.cli.training.document import training_document
 from headway.cli.training.figure import draw_training_plan
 from headway.cli.training.view import training_view
+from headway.core.errors import InvalidArgumentError
 from headway.core.plan.training import OtherSchedule, PlannedSchedule, TrainingPlan
 from headway.core.training_cluster import TrainingCluster
 from tests.cli.conftest import Run
@@ -94,6 +95,15 @@ def test_the_schedule_is_named_with_what_others_would_take(headway: Run, tmp_pat
     assert (document["schedule"]["name"], document["schedule"]["iteration_s"]) == ("zb-h1", 1.03)
     refused = headway("plan", "train", "--model", "m", "--cluster", "c", "--batch", "1", "--schedule", "zb-v")
     assert "zb-v has several runs of layers on each device" in " ".join(refused.stderr.split())
+
+
+@pytest.mark.parametrize("ending", ["yaml", "json"])
+@pytest.mark.parametrize("content", [b"\xff\xfe\x00", b"[" * 100_000, b"kind: 2020-13-45"])
+def test_a_file_that_is_no_plan_is_refused_by_name(tmp_path: Path, ending: str, content: bytes) -> None:
+    file = tmp_path / f"plan.{ending}"
+    file.write_bytes(content)
+    with pytest.raises(InvalidArgumentError, match=f"plan.{ending} is no plan"):
+        read_plan(file)
 
 
 def test_kinds_of_devices_are_named_where_there_are_several_and_idle_ones_told() -> None:

@@ -134,6 +134,13 @@ def test_faults_are_named(checkpoint: Path, tmp_path: Path, text: str, told: str
     assert told in str(caught.value)
 
 
+@pytest.mark.parametrize("content", [b"\xff\xfe\x00", b"[" * 100_000, b"models: 2020-13-45"])
+def test_a_file_of_another_kind_is_named(tmp_path: Path, content: bytes) -> None:
+    (tmp_path / "a.yaml").write_bytes(content)
+    with pytest.raises(HeadwayError, match=r"a\.yaml is not YAML"):
+        read_deployment_file(tmp_path / "a.yaml")
+
+
 def test_a_missing_file_is_named(tmp_path: Path) -> None:
     with pytest.raises(HeadwayError, match="cannot be read"):
         read_deployment_file(tmp_path / "none.yaml")

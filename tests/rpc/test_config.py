@@ -44,6 +44,14 @@ def test_the_token_is_refused_on_the_command_line(
     assert "sesame" not in message
 
 
+@pytest.mark.parametrize("content", [b"\xff\xfe\x00", b"port: 2020-13-45"])
+def test_settings_that_are_no_yaml_are_named(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path, content: bytes
+) -> None:
+    (tmp_path / "a.yaml").write_bytes(content)
+    assert f"--config {tmp_path / 'a.yaml'}: " in refusal(monkeypatch, capsys, "--config", str(tmp_path / "a.yaml"))
+
+
 def test_a_file_holds_it(monkeypatch: pytest.MonkeyPatch, token_file: Path) -> None:
     assert parse(monkeypatch, "--auth-token-file", str(token_file)).auth_token == "sesame"
 

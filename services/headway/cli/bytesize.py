@@ -1,5 +1,6 @@
 """Reads sizes as people write them, such as 512MB."""
 
+import math
 import re
 
 import typer
@@ -12,6 +13,6 @@ def parse_bytes(text: str) -> int:
     """`2GiB` -> 2147483648; also `512MiB`, `1.5G`, `2GB` (10^9) and plain bytes."""
     match = _SIZE.fullmatch(text.strip())
     factor = _FACTORS.get(match[2].lower()) if match else None
-    if match is None or factor is None:
+    if match is None or factor is None or float(match[1]) * factor == math.inf:
         raise typer.BadParameter(f"{text!r} is not a size; write it like 2GiB, 512MiB or 1.5G.")
     return int(float(match[1]) * factor)

@@ -29,9 +29,15 @@ def generate(
     top_k: sampling.TopK = None,
     top_p: sampling.TopP = None,
     min_p: sampling.MinP = None,
-    presence_penalty: Annotated[float | None, typer.Option(min=-2, max=2)] = None,
-    frequency_penalty: Annotated[float | None, typer.Option(min=-2, max=2)] = None,
-    repetition_penalty: Annotated[float | None, typer.Option(min=0)] = None,
+    presence_penalty: Annotated[
+        float | None, typer.Option(min=-2, max=2, help="Above 0: fewer tokens that the text has already.")
+    ] = None,
+    frequency_penalty: Annotated[
+        float | None, typer.Option(min=-2, max=2, help="Above 0: fewer of a token the more often the text has it.")
+    ] = None,
+    repetition_penalty: Annotated[
+        float | None, typer.Option(min=0, help="Above 1: fewer tokens of prompt and text; 1 is none.")
+    ] = None,
     seed: sampling.Seed = None,
     stop: sampling.Stop = None,
     ignore_eos: Annotated[bool | None, typer.Option("--ignore-eos", help="Go on past the end of the text.")] = None,

@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 import yaml
 
 from headway.cli.placement.files import read_bytes
+from headway.core.catalogue.located import check_depth
 from headway.core.errors import HeadwayError, InvalidArgumentError
 from headway.core.plan.document import Plan, from_plan_document, plan_from_document, to_plan_document
 from headway.core.plan.placement import PlacementPlan
@@ -54,6 +55,7 @@ def _document_in(path: Path) -> Any:
     try:
         if path.suffix == ".json":
             return json.loads(content)
+        check_depth(content)
         return yaml.load(content, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
-    except (yaml.YAMLError, ValueError) as error:
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
         raise InvalidArgumentError(f"{path} is no plan: {error}.", hint="Make it with `headway plan serve`.") from error

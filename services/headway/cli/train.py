@@ -109,7 +109,7 @@ def run(
     image: Annotated[str, typer.Option("--image", help="Of the Job's pods.", metavar="IMAGE")] = _IMAGE,
     cores: Annotated[int, typer.Option("--cores", help="Of each of the Job's pods.", min=1)] = 1,
     deadline_s: Annotated[
-        float, typer.Option("--deadline", help="Seconds after which to give up capturing, or measuring.")
+        float, typer.Option("--deadline", help="Seconds after which to give up capturing, or measuring.", min=1)
     ] = 600.0,
     state_dir: StateDir = None,
     as_json: AsJson = False,

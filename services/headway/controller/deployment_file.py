@@ -165,6 +165,8 @@ def read_deployment_file(path: Path, *, has_models: bool = True) -> Deployment:
     except ValidationError as error:
         told = f"{path}: {faults_of(error)}"
         raise InvalidArgumentError(told, hint="Correct the file.", field="deployment") from None
+    except (ValueError, RecursionError) as error:  # no UTF-8, a date of month 13, lists a thousand deep
+        raise InvalidArgumentError(f"{path} is not YAML: {error}", field="deployment") from None
     if has_models and not document.models:
         raise InvalidArgumentError(f"{path} names no model.", hint="Name one.", field="deployment.models")
     names = [model.name for model in document.models]

@@ -134,7 +134,7 @@ def parse_config(config_type: type[C], *, prog: str) -> C:
 def _read_file(path: Path, *, prog: str) -> dict[str, Any]:
     try:
         document = yaml.safe_load(path.read_text()) or {}
-    except (OSError, yaml.YAMLError) as error:
+    except (OSError, yaml.YAMLError, ValueError, RecursionError) as error:
         print(f"{prog}: --config {path}: {error}", file=sys.stderr)
         raise SystemExit(2) from None
     if not isinstance(document, dict):

@@ -73,6 +73,14 @@ def read_bytes(path: Path) -> bytes:
     return content
 
 
+def read_text(path: Path) -> str:
+    """Reads a text. As `read_bytes`, and InvalidArgumentError where it is no UTF-8."""
+    try:
+        return read_bytes(path).decode()
+    except UnicodeDecodeError as error:
+        raise InvalidArgumentError(f"{path} is no text in UTF-8: {error}.", hint="Name a text file.") from None
+
+
 def _find(path: Path, beside: Path | None) -> Path:
     if beside is not None and not path.exists() and (beside / path).exists():
         return beside / path

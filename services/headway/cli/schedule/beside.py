@@ -3,7 +3,7 @@
 from dataclasses import replace
 from pathlib import Path
 
-from headway.cli.placement.files import read_bytes
+from headway.cli.placement.files import read_text
 from headway.core.errors import InvalidArgumentError
 from headway.core.exports.torch_pipelining import read_torch_csv
 from headway.core.schedule import TaskKind, TaskPlacement
@@ -20,7 +20,7 @@ def read_beside(file: Path, placement: TaskPlacement) -> GivenSchedule:
     Raises:
         InvalidArgumentError: names rank and step, or what the file has otherwise than the placement.
     """
-    text = read_bytes(file).decode(errors="replace")
+    text = read_text(file)
     devices = read_torch_csv(text, file=str(file), times=_ANY).placement
     if devices.num_devices != placement.num_devices:
         raise InvalidArgumentError(

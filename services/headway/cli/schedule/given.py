@@ -4,7 +4,7 @@ import json
 from dataclasses import replace
 from pathlib import Path
 
-from headway.cli.placement.files import read_bytes
+from headway.cli.placement.files import read_text
 from headway.cli.schedule.times import parse_times
 from headway.core.codec import from_document
 from headway.core.errors import InvalidArgumentError
@@ -16,7 +16,7 @@ def given_search(
     file: Path, action: ScheduleAction, *, times: str | None, memory: float | None, effort: float = 1.0
 ) -> ScheduleSearch:
     """Reads a torch CSV, or what --out wrote; InvalidArgumentError names rank and step, or the field."""
-    text = read_bytes(file).decode(errors="replace")
+    text = read_text(file)
     if file.suffix == ".json":
         schedule = from_document(ScheduleReport, _document(text, file), path=str(file)).schedule
         placement = schedule.placement if memory is None else replace(schedule.placement, memory=memory)
@@ -43,4 +43,8 @@ def _document(text: str, file: Path) -> object:
     except json.JSONDecodeError as error:
         raise InvalidArgumentError(
             f"{file}, line {error.lineno}: {error.msg}.", hint="`headway plan schedule --out` writes such a file."
+        ) from error
+    except (ValueError, RecursionError) as error:  # numbers of thousands of digits, lists a thousand deep
+        raise InvalidArgumentError(
+            f"{file} cannot be read: {error}.", hint="`headway plan schedule --out` writes such a file."
         ) from error

@@ -4,7 +4,7 @@ import json
 from dataclasses import replace
 from pathlib import Path
 
-from headway.cli.placement.files import read_bytes
+from headway.cli.placement.files import read_bytes, read_text
 from headway.cli.plan_file import read_plan
 from headway.core.errors import InvalidArgumentError
 from headway.core.pipeline_shapes import SHAPES, ShapeOptions, named_placement, with_lag, without_backward
@@ -61,12 +61,12 @@ def _in_file(text: str, *, splits_backward: bool) -> tuple[TaskPlacement, int | 
                 f"{path} is no training plan.", hint="Make one with `headway plan train --out`.", field="placement"
             )
         return training_placement(plan, splits_backward=splits_backward), plan.num_micro_batches
-    return read_placement(read_bytes(path).decode(errors="replace"), file=str(path), name=name), None
+    return read_placement(read_text(path), file=str(path), name=name), None
 
 
 def _is_plan(path: Path) -> bool:
     try:
         document = json.loads(read_bytes(path))
-    except ValueError:
+    except (ValueError, RecursionError):
         return False
     return isinstance(document, dict) and "kind" in document

@@ -58,7 +58,9 @@ def compare(
     ] = None,
     time_limit: TimeLimit = None,
     anew: Anew = False,
-    deadline_s: Annotated[float, typer.Option("--deadline", help="Seconds after which to give up capturing.")] = 600.0,
+    deadline_s: Annotated[
+        float, typer.Option("--deadline", help="Seconds after which to give up capturing.", min=1)
+    ] = 600.0,
     catalogue: CatalogueFile = None,
     state_dir: StateDir = None,
     as_json: AsJson = False,

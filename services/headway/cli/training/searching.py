@@ -5,7 +5,7 @@ from pathlib import Path
 
 from rich.console import Console
 
-from headway.cli.placement.files import read_bytes
+from headway.cli.placement.files import read_text
 from headway.cli.search.follow import SearchOrder, run_search, start_search
 from headway.cli.search.interrupt import interruptible
 from headway.cli.search.planner_link import planner_link, require_stack, stack_planner
@@ -125,13 +125,13 @@ async def search_training_plan(options: TrainOptions, *, graph: bytes | None = N
 
 
 def _layout(path: Path | None) -> TrainingLayout | None:
-    return None if path is None else read_training_layout(read_bytes(path).decode(), file=str(path))
+    return None if path is None else read_training_layout(read_text(path), file=str(path))
 
 
 def _cluster(text: str, catalogue: Catalogue) -> TrainingCluster:
     path = Path(text)
     if path.is_file():
-        return read_training_cluster(path.read_text(), file=text, catalogue=catalogue)
+        return read_training_cluster(read_text(path), file=text, catalogue=catalogue)
     if path.suffix in (".yaml", ".yml"):
         raise InvalidArgumentError(f"There is no file {text}.", hint="Or write 8x8xV100.", field="cluster")
     return parse_training_cluster(text, catalogue)

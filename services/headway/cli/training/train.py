@@ -100,7 +100,9 @@ def train(
     ray: RayAddress = "",
     anew: Anew = False,
     detach: Detach = False,
-    deadline_s: Annotated[float, typer.Option("--deadline", help="Seconds after which to give up capturing.")] = 600.0,
+    deadline_s: Annotated[
+        float, typer.Option("--deadline", help="Seconds after which to give up capturing.", min=1)
+    ] = 600.0,
     catalogue: CatalogueFile = None,
     state_dir: StateDir = None,
     as_json: AsJson = False,

@@ -22,7 +22,7 @@ def read_training_job(path: Path) -> TrainingJob:
     """
     try:
         document = yaml.safe_load(read_bytes(path))
-    except (yaml.YAMLError, ValueError) as error:  # of dates that are none, too
+    except (yaml.YAMLError, ValueError, RecursionError) as error:  # a date of month 13, lists a thousand deep
         raise InvalidArgumentError(f"{path} is no YAML: {error}.", field="job") from error
     try:
         job = from_document(TrainingJob, document, path="job")

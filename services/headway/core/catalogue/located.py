@@ -55,6 +55,7 @@ class Located:
 def read_located(text: str, *, file: str) -> Located:
     """InvalidArgumentError where the text is no YAML or a name stands in it twice."""
     try:
+        check_depth(text)
         node = yaml.compose(text, Loader=_LOADER)
     except yaml.MarkedYAMLError as error:
         line = error.problem_mark.line + 1 if error.problem_mark else 1
@@ -64,6 +65,15 @@ def read_located(text: str, *, file: str) -> Located:
     except (yaml.YAMLError, RecursionError) as error:
         raise InvalidArgumentError(f"{file} is no valid YAML: {error}.", hint="Correct it.", field=file) from error
     return Located({}, "", file, 1) if node is None else _locate(node, "", file, ())
+
+
+def check_depth(text: str | bytes) -> None:
+    """Raises YAMLError where lists and objects are so deep that PyYAML's loader in C would end the process."""
+    depth = 0
+    for event in yaml.parse(text, Loader=_LOADER):
+        depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
+        if depth > _MAX_DEPTH:
+            raise yaml.YAMLError(f"lists and objects are more than {_MAX_DEPTH} deep")
 
 
 def _locate(node: yaml.Node, path: str, file: str, parents: tuple[yaml.Node, ...]) -> Located:
