@@ -165,6 +165,42 @@ def test_names_fit_whatever_the_release_is_called(release: str) -> None:
             assert len(value) <= 63, label
 
 
+def test_pods_of_the_gateway_are_replaced_with_its_keys() -> None:
+    first, other, again = (_template_of_the_gateway(apiKeys=[key]) for key in ("one", "another", "one"))
+    assert first != other
+    assert first == again
+
+
+def _template_of_the_gateway(**values: Any) -> dict[str, Any]:
+    found = objects(render(VALUES["small"], changes={"gateway": values}))
+    [template] = [
+        each["spec"]["template"]
+        for each in found
+        if (each["kind"], each["metadata"]["name"]) == ("Deployment", "headway-gateway")
+    ]
+    return dict(template)
+
+
+@pytest.mark.parametrize("name", ["small", "pools"])
+def test_annotations_of_pods_are_as_they_were_given(name: str) -> None:
+    annotations = {"example.com/labels": "a", "example.com/text": "labels: b"}
+    found = objects(render(VALUES[name], changes={"podAnnotations": annotations}))
+    cells = [each["spec"]["template"] for each in found if each["kind"] == "StatefulSet"]
+    files = [each["data"]["cell.yaml"] for each in found if "cell.yaml" in each.get("data", {})]
+    cells += [yaml.safe_load(file)["pod"] for file in files]
+    assert {cell["metadata"]["labels"].get("headway/role") for cell in cells} == {"worker", None}
+    assert all(cell["metadata"]["annotations"] == annotations for cell in cells)
+
+
+def test_a_pool_that_does_not_drain_ends_at_once() -> None:
+    [pool] = yaml.safe_load(VALUES["small"].read_text())["workers"]
+    found = objects(render(VALUES["small"], changes={"workers": [pool | {"drainSeconds": 0}]}))
+    [cell] = [spec for name, spec in pods(found).items() if "worker" in name]
+    assert cell["terminationGracePeriodSeconds"] == 30
+    [container] = cell["containers"]
+    assert container["args"][container["args"].index("--drain-s") + 1] == "0"
+
+
 def test_dashboards_and_rules_are_those_of_the_repository() -> None:
     found = objects(render(VALUES["gpu"]))
     written = {path.name: path.read_text() for path in (ROOT / "deploy/grafana/json").glob("*.json")}

@@ -4,7 +4,7 @@
 emulated_image: {{ include "headway.image" (dict "root" . "image" .Values.image.services) }}
 pod:
   metadata:
-    {{- include "headway.podMetadata" $scope | replace "labels:" "labels:\n  headway/role: worker" | nindent 4 }}
+    {{- regexReplaceAll "^labels:" (include "headway.podMetadata" $scope) "labels:\n  headway/role: worker" | nindent 4 }}
   spec:
     {{- include "headway.podHead" $scope | nindent 4 }}
     containers:
