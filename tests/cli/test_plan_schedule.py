@@ -79,9 +79,9 @@ def test_what_is_wrong_is_said_before_a_planner_starts(headway: Run, tmp_path: P
     (tmp_path / "picture").write_bytes(b"\x89PNG")
     picture = str(tmp_path / "picture")
     for arguments, said in (
-        (("--placement", picture), "picture, line 1: "),
-        (("--placement", "V", "--beside", picture), "'\N{REPLACEMENT CHARACTER}PNG' is no action"),
-        (("check", picture, "--times", "F=1"), "'\N{REPLACEMENT CHARACTER}PNG' is no action"),
+        (("--placement", picture), "picture is no text in UTF-8"),
+        (("--placement", "V", "--beside", picture), "picture is no text in UTF-8"),
+        (("check", picture, "--times", "F=1"), "picture is no text in UTF-8"),
         (("--placement", "Q"), "There is no placement 'Q'"),
         (("--placement", "M", "--schedule", "fast"), "There is no schedule 'fast'"),
         (("check", "nothing.csv", "--times", "F=1"), "nothing.csv"),
