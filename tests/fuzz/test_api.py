@@ -23,6 +23,8 @@ from tests.gateway.world import MODEL, Gateway, World
 GENERATING = ("/v1/completions", "/v1/chat/completions", "/v1/responses")
 OPERATIONS = [
     *(("POST", path) for path in (*GENERATING, "/v1/embeddings", "/v1/classify", "/v1/rerank")),
+    ("POST", "/tokenize"),
+    ("POST", "/detokenize"),
     ("GET", "/v1/models"),
     ("GET", "/v1/models/{name}"),
     *(("GET", path) for path in ("/live", "/health", "/ready", "/metrics", "/metrics/targets", "/version")),

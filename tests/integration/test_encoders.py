@@ -109,7 +109,8 @@ def test_dimensions_shorten_a_vector_to_length_one(client: openai.OpenAI, direct
 
 
 def test_documents_come_by_relevance(stack: RunningStack, directory: Path) -> None:
-    body = {"model": "judge", "query": QUERY, "documents": [TEXTS[0], {"text": TEXTS[1]}, TEXTS[2]], "top_n": 2}
+    documents = [TEXTS[0], {"text": TEXTS[1], "id": 7}, TEXTS[2]]
+    body = {"model": "judge", "query": QUERY, "documents": documents, "top_n": 2}
     answer = httpx.post(f"{stack.url}/v1/rerank", json=body).json()
     scores = relevance(directory, QUERY, TEXTS)
     best = sorted(range(3), key=lambda i: -scores[i])[:2]

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from importlib.metadata import PackageNotFoundError, version
-from typing import Any
+from typing import Any, TypeAlias
 
 import orjson
 from fastapi import FastAPI, Request
@@ -24,6 +24,8 @@ from headway.gateway.openai.infer_schema import ClassifyRequest, EmbeddingReques
 from headway.gateway.openai.response_schema import ResponseRequest
 from headway.gateway.openai.schema import ChatRequest, CompletionRequest, GenerationRequest
 from headway.gateway.openai.strict import ModelRequest
+from headway.gateway.openai.tokens import detokenize, tokenize
+from headway.gateway.openai.tokens_schema import DetokenizeRequest, TokenizeRequest
 from headway.gateway.service import GatewayService
 from headway.observe.exposition import CONTENT_TYPE, generate_latest
 
@@ -42,9 +44,13 @@ def make_app(service: GatewayService) -> ASGIApp:
     )
 
 
-def _add_handlers(app: FastAPI, service: GatewayService) -> dict[str, Callable[[], ASGIApp]]:
-    """Documents them like any other routes; returns what answers a POST to each path."""
-    handlers: dict[str, Callable[[], ASGIApp]] = {}
+Post: TypeAlias = Callable[
+    [str, type[ModelRequest], type[answer_schema.Answer]], Callable[[Callable[[], Response]], None]
+]
+
+
+def _post(app: FastAPI, handlers: dict[str, Callable[[], ASGIApp]]) -> Post:
+    """A decorator of what makes a path's handlers."""
 
     def post(
         path: str, kind: type[ModelRequest], answer: type[answer_schema.Answer]
@@ -62,6 +68,14 @@ def _add_handlers(app: FastAPI, service: GatewayService) -> dict[str, Callable[[
             handlers[path] = endpoint
 
         return add
+
+    return post
+
+
+def _add_handlers(app: FastAPI, service: GatewayService) -> dict[str, Callable[[], ASGIApp]]:
+    """Documents them like any other routes; returns what answers a POST to each path."""
+    handlers: dict[str, Callable[[], ASGIApp]] = {}
+    post = _post(app, handlers)
 
     @post("/v1/completions", CompletionRequest, answer_schema.Completion)
     def completions() -> Response:
@@ -92,6 +106,16 @@ def _add_handlers(app: FastAPI, service: GatewayService) -> dict[str, Callable[[
     def ranking() -> Response:
         """Ranks documents by their relevance to a query."""
         return InferHandler(service, RerankRequest, rerank)
+
+    @post("/tokenize", TokenizeRequest, answer_schema.Tokens)
+    def tokens() -> Response:
+        """Turns a prompt or a chat into tokens."""
+        return InferHandler(service, TokenizeRequest, tokenize)
+
+    @post("/detokenize", DetokenizeRequest, answer_schema.Detokenized)
+    def text() -> Response:
+        """Turns tokens into text."""
+        return InferHandler(service, DetokenizeRequest, detokenize)
 
     return handlers
 

@@ -21,7 +21,7 @@ from headway.observe.metrics import HTTP_REQUESTS
 log = logging.getLogger(__name__)
 
 _HEADER = b"x-request-id"
-_PROTECTED = "/v1/"
+_PROTECTED = ("/v1/", "/tokenize", "/detokenize")
 _OPERATORS = ("/metrics", "/docs", "/redoc", "/openapi.json")
 UNKNOWN_HANDLER = "none"
 

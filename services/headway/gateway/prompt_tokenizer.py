@@ -110,16 +110,21 @@ def check_text_length(text: str, *, model: ServedModel, field: str) -> None:
             )
 
 
+def check_token_ids(token_ids: Sequence[int], *, model: ServedModel, field: str) -> None:
+    """InvalidArgumentError where the model's vocabulary lacks one."""
+    vocab_size = model.spec.vocab_size
+    if token_ids and not 0 <= min(token_ids) <= max(token_ids) < vocab_size:
+        position = next(i for i, token_id in enumerate(token_ids) if not 0 <= token_id < vocab_size)
+        raise InvalidArgumentError(
+            f"{field}[{position}] is {token_ids[position]}; token ids of this model are below {vocab_size}.",
+            field=f"{field}[{position}]",
+        )
+
+
 def _encode(model: ServedModel, item: str | Sequence[int], *, field: str) -> Prompt:
     if isinstance(item, str):
         return _prompt(model.tokenizer.encode(item, add_special_tokens=True), field=field, text=item)
-    vocab_size = model.spec.vocab_size
-    if item and not 0 <= min(item) <= max(item) < vocab_size:
-        position = next(i for i, token_id in enumerate(item) if not 0 <= token_id < vocab_size)
-        raise InvalidArgumentError(
-            f"{field}[{position}] is {item[position]}; token ids of this model are below {vocab_size}.",
-            field=f"{field}[{position}]",
-        )
+    check_token_ids(item, model=model, field=field)
     return _prompt(item, field=field, text=None)
 
 

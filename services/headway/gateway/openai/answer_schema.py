@@ -279,6 +279,21 @@ class Ranking(Answer):
     usage: InputUsage
 
 
+class Tokens(Answer):
+    """An answer of POST /tokenize."""
+
+    count: int
+    max_model_len: int
+    tokens: list[int]
+    token_strs: list[str] | None = Field(description="As the vocabulary has them, with return_token_strs.")
+
+
+class Detokenized(Answer):
+    """An answer of POST /detokenize."""
+
+    prompt: str
+
+
 class Model(Answer):
     id: str
     object: Literal["model"]

@@ -27,7 +27,7 @@ Infer: TypeAlias = Callable[[GatewayService, R, Arrival], Awaitable[Document]]
 
 
 class InferHandler(RequestHandler[R]):
-    """Answers requests to encoders, each with one document.
+    """Answers requests that generate nothing, each with one document.
 
     Args:
         infer: computes it.

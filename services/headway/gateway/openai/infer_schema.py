@@ -29,8 +29,8 @@ def _as_inputs(value: Any) -> Any:
 
 
 def _as_passage(value: Any) -> Any:
-    """A text by itself, or as the field of an object."""
-    return value["text"] if isinstance(value, dict) and value.keys() == {"text"} else value
+    """A text by itself, or as the field of an object, which may have others."""
+    return value["text"] if isinstance(value, dict) and "text" in value else value
 
 
 Passage = Annotated[str, BeforeValidator(_as_passage, json_schema_input_type=str | PassageObject)]

@@ -25,10 +25,13 @@ class ItemTextPart(Strict):
 
 
 class RefusalPart(Strict):
-    """A part of an item's content, where the model refused."""
+    """A part of a message's or an item's content, where the model refused."""
 
     type: Literal["refusal"]
     refusal: str
+
+
+Content: TypeAlias = str | list[TextPart | RefusalPart] | None
 
 
 class PassageObject(Strict):

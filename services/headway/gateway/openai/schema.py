@@ -12,7 +12,7 @@ from headway.gateway.openai.constraint import ConstrainedRequest
 from headway.gateway.openai.fields import note_unread_parts, read_fields
 from headway.gateway.openai.format import AnswerParts
 from headway.gateway.openai.ignored import IgnoredFields
-from headway.gateway.openai.input_form import Prompts, TextPart
+from headway.gateway.openai.input_form import Content, Prompts
 from headway.gateway.openai.response_items import ITEM_TYPES
 from headway.gateway.openai.strict import ModelRequest, Strict
 from headway.gateway.openai.tools import ToolCall, ToolRequest
@@ -31,15 +31,21 @@ def _as_word(value: Any) -> Any:
 
 
 def _as_text(value: Any) -> Any:
-    """Content of several parts is their texts, line by line; null is no text."""
+    """Content of several parts is their texts, line by line, and what the model said as it refused is one; null is no
+    text.
+    """
     if value is None or isinstance(value, str):
         return value or ""
     if not isinstance(value, list):
         raise PydanticCustomError("content", "should be a string or a list of parts of type 'text'")
+    texts = []
     for part in value:
-        if not isinstance(part, dict) or part.get("type") != "text" or not isinstance(part.get("text"), str):
+        kind = part.get("type") if isinstance(part, dict) else None
+        text = part.get(kind) if kind in ("text", "refusal") else None
+        if not isinstance(text, str):
             raise PydanticCustomError("content", 'has a part that is not {"type": "text", "text": "..."}')
-    return "\n".join(part["text"] for part in value)
+        texts.append(text)
+    return "\n".join(texts)
 
 
 def _as_prompts(value: Any) -> Any:
@@ -207,10 +213,10 @@ class ChatMessage(Strict):
     """
 
     role: Literal["system", "developer", "user", "assistant", "tool"]
-    content: Annotated[str, BeforeValidator(_as_text, json_schema_input_type=str | list[TextPart] | None)] = ""
+    content: Annotated[str, BeforeValidator(_as_text, json_schema_input_type=Content)] = ""
     name: str | None = None
     reasoning_content: str | None = None
-    refusal: None = None
+    refusal: str | None = None
     audio: None = None
     function_call: None = None
     tool_calls: list[ToolCall] | None = None
@@ -221,7 +227,8 @@ class ChatMessage(Strict):
         """Returns the message as chat templates read it. 'developer' is the newer name of 'system', which no template
         knows.
         """
-        message = {"role": "system" if self.role == "developer" else self.role, "content": self.content}
+        role = "system" if self.role == "developer" else self.role
+        message = {"role": role, "content": self.content or self.refusal or ""}
         calls = [call.document(field=f"{field}.tool_calls[{i}]") for i, call in enumerate(self.tool_calls or ())]
         extras = {
             "name": self.name,

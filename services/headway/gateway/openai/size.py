@@ -18,6 +18,7 @@ MAX_DEPTH = 128
 _MAX_ENTRIES = {
     "messages": MAX_MESSAGES,
     "tools": 1024,
+    "tokens": MAX_PROMPT_TOKENS,
     "logit_bias": MAX_BIASES,
     "bad_words": MAX_BAD_WORDS,
     "guided_choice": MAX_CHOICES,

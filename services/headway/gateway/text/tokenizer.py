@@ -126,6 +126,10 @@ class Tokenizer:
             found = self._texts[token_id] = self._read(token_id)
         return found
 
+    def name(self, token_id: int) -> str:
+        """A token as the vocabulary has it; empty for an id without one."""
+        return self._tokenizer.id_to_token(token_id) or ""
+
     def piece(self, token_id: int) -> bytes:
         """Returns the bytes that a token adds to the text, for a tokenizer that joins bytes; empty for a token that
         leaves no trace.
