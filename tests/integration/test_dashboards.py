@@ -49,11 +49,12 @@ def _is_scraping(running: Prometheus, stack: RunningStack) -> bool:
 
 
 def _is_shown(running: Prometheus, stack: RunningStack) -> bool:
-    """Rates want a counter to rise from one scrape to another, so requests go on until all is there."""
+    """Rates want a counter to rise from one scrape to another, so requests go on until all is there: a scrape may come
+    between two of them, and see but one of the counters rise."""
     _ask(stack, "60000")
     _ask(stack, "0.001")
     names = ("headway_slo_attainment", "headway_slo_predicted")
-    return all(running.query(f"model:{name}:ratio_rate5m > 0") for name in names)
+    return all(running.query(f"model:{name}:ratio_rate5m > 0 < 1") for name in names)
 
 
 def _ask(stack: RunningStack, slo_ms: str) -> None:
