@@ -5,7 +5,6 @@ import json
 import sys
 from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 
@@ -215,21 +214,13 @@ def test_a_line_of_progress_that_a_full_disk_cut_short_says_nothing(tmp_path: Pa
     assert [each.step for each in find_run(None, tmp_path).steps] == [1, 2, 3]
 
 
-def test_a_run_whose_weights_cannot_be_made_is_not_kept(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    async def failing(*_: object, **__: object) -> None:
-        raise FailedPreconditionError("There are no weights.")
-
-    async def prepared(*_: object, **__: object) -> SimpleNamespace:
-        return SimpleNamespace(run=SimpleNamespace(job=job))
-
-    job = read_training_job(directory / "job.yaml")
-    monkeypatch.setattr("headway.cli.train.prepare_run", prepared)
-    monkeypatch.setattr("headway.cli.train.write_weights", failing)
-    monkeypatch.setattr("headway.cli.train._show", lambda *_, **__: None)
-    monkeypatch.setattr("headway.cli.training_run.runs.to_document", lambda _: {})
-    with pytest.raises(FailedPreconditionError, match="no weights"):
-        run(job=directory / "job.yaml", state_dir=directory / "state")
-    assert not list((directory / "state/training").iterdir())
+def test_a_run_whose_weights_cannot_be_made_is_not_kept(headway: Run, directory: Path) -> None:
+    code = "\n\nif torch.initial_seed() == 1234:\n    raise MemoryError('no room for weights')\n"
+    (directory / "mine.py").write_text(FACTORY + code)
+    (directory / "job.yaml").write_text(f"{JOB}seed: 1234\n")
+    refused = headway("train", "job.yaml", timeout_s=500)
+    assert (refused.returncode, "no room for weights" in refused.stderr) == (1, True), refused.stderr
+    assert json.loads(headway("train", "list", "--json").stdout) == []
 
 
 def test_without_ray_its_package_is_named(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:

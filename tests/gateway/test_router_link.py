@@ -227,9 +227,11 @@ async def test_a_lease_that_came_after_a_newer_router_had_is_released_where_it_w
         await newer_server.stop(None)
 
 
-async def test_where_one_is_stuck_the_one_that_stands_by_is_asked(
+@pytest.fixture
+async def one_stuck(
     database: Database, monkeypatch: pytest.MonkeyPatch
-) -> None:
+) -> AsyncIterator[tuple[RouterLinks, grpc.aio.Server, ScriptedRouter]]:
+    """Links to a router that is stuck, its server, and one that stands by."""
     monkeypatch.setattr("headway.gateway.router_link._PROBE_TIMEOUT_S", 0.1)
     standby, server = ScriptedRouter(workers={"worker-0": "127.0.0.1:1"}), grpc.aio.server()
     standby_server, port = await scripted_router.start(standby)
@@ -243,39 +245,32 @@ async def test_where_one_is_stuck_the_one_that_stands_by_is_asked(
         await enter(database, port, name="active")
         await eventually(lambda: len(peers.members("router")) == 2)
         links = RouterLinks(peers, gateway_id="gateway")
-        assert (await links.route(request("r"))).endpoint == "127.0.0.1:1"
+        yield links, server, standby
         await links.close()
-        await server.stop(None)
-        await standby_server.stop(None)
+    await server.stop(None)
+    await standby_server.stop(None)
+
+
+async def test_where_one_is_stuck_the_one_that_stands_by_is_asked(
+    one_stuck: tuple[RouterLinks, grpc.aio.Server, ScriptedRouter],
+) -> None:
+    links, _, _ = one_stuck
+    assert (await links.route(request("r"))).endpoint == "127.0.0.1:1"
 
 
 async def test_what_was_taken_back_from_a_stuck_router_is_not_taken_back_from_the_one_asked_instead(
-    database: Database, monkeypatch: pytest.MonkeyPatch
+    one_stuck: tuple[RouterLinks, grpc.aio.Server, ScriptedRouter],
 ) -> None:
     """A request that waited there when the first one died was never answered, and a lease was ended too soon."""
-    monkeypatch.setattr("headway.gateway.router_link._PROBE_TIMEOUT_S", 0.1)
-    standby, server = ScriptedRouter(workers={"worker-0": "127.0.0.1:1"}), grpc.aio.server()
-    standby_server, port = await scripted_router.start(standby)
-    await enter(database, port, name="standby")
-    stuck = BusyRouter(num_answers=0)
-    router_pb2_grpc.add_RouterServiceServicer_to_server(stuck, server)
-    health_pb2_grpc.add_HealthServicer_to_server(stuck, server)
-    port = server.add_insecure_port("127.0.0.1:0")
-    await server.start()
-    async with Peers(Membership(database)).watching() as peers:
-        await enter(database, port, name="active")
-        await eventually(lambda: len(peers.members("router")) == 2)
-        links = RouterLinks(peers, gateway_id="gateway")
-        lease = await links.route(request("r"))
-        await server.stop(None)
-        links.release(release("before"))
-        await eventually(lambda: bool(standby.released))
-        await asyncio.sleep(0.2)
-        assert [each.lease_id for each in standby.released] == ["before"]
-        assert not standby.withdrawn
-        links.release(release(lease.lease_id))
-        await links.close()
-        await standby_server.stop(None)
+    links, stuck_server, standby = one_stuck
+    lease = await links.route(request("r"))
+    await stuck_server.stop(None)
+    links.release(release("before"))
+    await eventually(lambda: bool(standby.released))
+    links.release(release(lease.lease_id))
+    await links.close()  # all is said by then
+    assert [each.lease_id for each in standby.released] == ["before", lease.lease_id]
+    assert not standby.withdrawn
 
 
 async def test_where_none_comes_the_request_is_refused(database: Database, monkeypatch: pytest.MonkeyPatch) -> None:

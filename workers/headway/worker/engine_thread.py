@@ -155,7 +155,7 @@ class EngineThread(Generic[E]):
         except RunnerLostError as error:
             log.warning("the engine has lost its runner: %s", error)
             self._give_up()
-        except Exception:
+        except Exception:  # root of the thread
             log.exception("the engine's thread ends, and what runs here goes on elsewhere")
             self._give_up()
 
