@@ -73,10 +73,11 @@ def main() -> int:
                 continue
             happen(storm, name)
         violations = storm.violations()
+        logs = storm.logs() if violations else ""
         outcomes = Counter(str(asked.outcome) for asked in storm.crowd.requests)
         applies = Counter("acknowledged" if each.is_acknowledged else "failed" for each in storm.applies.done)
     print(f"{len(storm.faults)} happenings; requests: {dict(outcomes)}; plans that were applied: {dict(applies)}")
-    print(f"violations: {len(violations)}", *violations, sep="\n")
+    print(f"violations: {len(violations)}", *violations, logs, sep="\n")
     return 1 if violations else 0
 
 

@@ -98,12 +98,14 @@ def violations(requests: list[Asked], faults: list[Fault], *, answers: dict[str,
         elif not answer.startswith(asked.text):
             found.append(f"'{asked.text}' is no beginning of '{answer}'")
         elif asked.outcome is not Outcome.COMPLETE and not _is_excused(asked, faults):
-            found.append(f"'{asked.prompt}' was {asked.outcome} for no reason: {asked.detail}")
+            names = ", ".join(fault.name for fault in _meanwhile(asked, faults)) or "nothing happened"
+            found.append(f"'{asked.prompt}' was {asked.outcome} for no reason (while {names}): {asked.detail}")
     return found
 
 
 def _is_excused(asked: Asked, faults: list[Fault]) -> bool:
-    return any(
-        asked.outcome in fault.harms and asked.began_s < fault.ended_s and fault.began_s < asked.ended_s
-        for fault in faults
-    )
+    return any(asked.outcome in fault.harms for fault in _meanwhile(asked, faults))
+
+
+def _meanwhile(asked: Asked, faults: list[Fault]) -> list[Fault]:
+    return [fault for fault in faults if asked.began_s < fault.ended_s and fault.began_s < asked.ended_s]

@@ -40,6 +40,7 @@ _WATCHED = (*_SERVICES, "gateway-0", "gateway-1", "worker-0", "worker-1", "contr
 STANDSTILLS_S = (5.0, 12.5, 20.0, 60.0)
 PARTITIONS_S = (5.0, 20.0)
 _IDLE_TIMEOUT_S = 30.0
+_LOG_CHARS = 20_000
 _NUM_PLANS = 50  # that are looked for: a stack tells of its last hundred, its own among them
 _APPENDED = ("appendonly.aof", "appendonlydir")  # up to Redis 6, and since
 
@@ -157,6 +158,10 @@ class Storm:
         runs = Counter(each.name for each in writers if each.name != "controller")  # its log is its forkservers', too
         found += [f"{name} runs {num} times" for name, num in runs.items() if num > 1]
         return found
+
+    def logs(self) -> str:
+        """What the processes have logged, the last of it."""
+        return self._stack.logs(num_chars=_LOG_CHARS)
 
     def _kill(self, name: str) -> None:
         self._stack.kill(name)

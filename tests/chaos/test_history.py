@@ -25,9 +25,9 @@ def test_whole_answers_and_excused_breaks_are_well() -> None:
         (replace(WHOLE, text="one two"), "instead of"),
         (replace(WHOLE, text="one two two three"), "instead of"),
         (replace(BROKEN, text="one one"), "no beginning"),
-        (replace(BROKEN, began_s=3.1, ended_s=4.0), "for no reason: ReadError"),
+        (replace(BROKEN, began_s=3.1, ended_s=4.0), "for no reason (while nothing happened): ReadError"),
         (replace(BROKEN, began_s=0.1, ended_s=1.4), "for no reason"),
-        (replace(BROKEN, outcome=Outcome.REFUSED), "refused for no reason"),
+        (replace(BROKEN, outcome=Outcome.REFUSED), "refused for no reason (while kill gateway): "),
     ],
 )
 def test_what_must_not_be_is_found(asked: Asked, what: str) -> None:

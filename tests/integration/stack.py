@@ -139,10 +139,10 @@ class RunningStack:
         except psutil.NoSuchProcess:
             return []
 
-    def logs(self) -> str:
+    def logs(self, *, num_chars: int = 2000) -> str:
         """The end of every log, for messages of failed tests."""
         paths = sorted(self.state_dir.rglob("*.log"))
-        return "\n".join(f"--- {path.name}\n{path.read_text()[-2000:]}" for path in paths)
+        return "\n".join(f"--- {path.name}\n{path.read_text()[-num_chars:]}" for path in paths)
 
 
 def wait_for(condition: Callable[[], bool], *, timeout_s: float = 60, every_s: float = 0.0) -> None:
