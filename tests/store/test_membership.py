@@ -138,6 +138,22 @@ async def test_a_loss_is_noticed_also_where_our_own_lease_is_written_again_first
         await membership.members()
 
 
+async def test_a_look_beside_our_first_renewal_after_a_loss_takes_nobody_for_gone(database: Database) -> None:
+    """Redis has our own lease again then, and not yet the others', while its answer to the renewal is on the way."""
+    mate = replace(MEMBER, member_id="router-1")
+    for _ in range(20):
+        membership = Membership(database)
+        await membership.enter(MEMBER)
+        await Membership(database).enter(mate)
+        assert await membership.members() == [MEMBER, mate]
+        await database.redis.delete(*(f"{database.namespace}:member:router:{each.member_id}" for each in (MEMBER, mate)))
+        renewing = asyncio.create_task(membership.renew(MEMBER))
+        await asyncio.sleep(0)  # it is sent
+        with pytest.raises(UnavailableError, match="not everyone"):
+            await membership.members()
+        await renewing
+
+
 async def test_a_lease_of_our_own_that_has_lapsed_is_no_loss(database: Database) -> None:
     now_s = 100.0
     membership = Membership(database, clock=lambda: now_s)

@@ -115,7 +115,8 @@ class Membership:
     """Leases of all processes of a stack.
 
     Where Redis has just refused to write our own lease, was away, or has lost what it had, it has done the same to the
-    others: their leases are gone, which means nothing until everyone has had the time to renew its own.
+    others: their leases are gone, which means nothing until everyone has had the time to renew its own. Only the
+    answer to a renewal tells of that, so nobody looks while one is under way: our own lease may be there again by then.
 
     Args:
         clock: monotonic seconds.
@@ -127,6 +128,7 @@ class Membership:
         self._fault: HeadwayError | None = None  # of the last write
         self._trusted_from_s = -math.inf
         self._own: dict[tuple[str, str], float] = {}  # by kind and id, when the lease was written
+        self._renewing = asyncio.Lock()
 
     async def enter(self, member: Member) -> None:
         """Writes the lease of a member that is new, or has changed, and announces it."""
@@ -138,16 +140,17 @@ class Membership:
         assert MEMBER.ttl_s is not None
         key = MEMBER.key(self._database.namespace, member.kind, member.member_id)
         lease = json.dumps(to_document(member))
-        try:
-            with redis_faults():
-                last = await self._database.redis.set(key, lease, px=_ttl_ms(), get=True)
-        except HeadwayError as error:
-            self._fault = error
-            raise
-        name = member.kind, member.member_id
-        if self._fault is not None or (last is None and self._is_ours(name)):
-            self._fault, self._trusted_from_s = None, self._clock() + MEMBER.ttl_s
-        self._own[name] = self._clock()
+        async with self._renewing:
+            try:
+                with redis_faults():
+                    last = await self._database.redis.set(key, lease, px=_ttl_ms(), get=True)
+            except HeadwayError as error:
+                self._fault = error
+                raise
+            name = member.kind, member.member_id
+            if self._fault is not None or (last is None and self._is_ours(name)):
+                self._fault, self._trusted_from_s = None, self._clock() + MEMBER.ttl_s
+            self._own[name] = self._clock()
 
     async def withdraw(self, member: Member) -> None:
         """Ends the lease, and announces it."""
@@ -162,15 +165,18 @@ class Membership:
 
         UnavailableError where Redis is away, or takes no leases or did not a moment ago.
         """
-        if self._fault is not None:
-            raise UnavailableError(f"Redis takes no leases: {self._fault.message}", hint="Serving goes on meanwhile.")
-        if self._clock() < self._trusted_from_s:
-            raise UnavailableError("Redis takes leases again, and not everyone has renewed its own by now.")
         pattern = MEMBER.key(self._database.namespace, kind, "*")
-        with redis_faults():
-            texts = await cast(
-                "Awaitable[list[str | None]]", self._database.redis.eval(_READ_ALL, 0, pattern, str(_ttl_ms()))
-            )
+        async with self._renewing:
+            if self._fault is not None:
+                raise UnavailableError(
+                    f"Redis takes no leases: {self._fault.message}", hint="Serving goes on meanwhile."
+                )
+            if self._clock() < self._trusted_from_s:
+                raise UnavailableError("Redis takes leases again, and not everyone has renewed its own by now.")
+            with redis_faults():
+                texts = await cast(
+                    "Awaitable[list[str | None]]", self._database.redis.eval(_READ_ALL, 0, pattern, str(_ttl_ms()))
+                )
         # One that has lapsed since it was found is none.
         try:
             found = {_read(text) for text in texts if text}
