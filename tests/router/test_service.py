@@ -5,6 +5,7 @@ import random
 from contextlib import AsyncExitStack
 from dataclasses import replace
 
+import grpc
 import pytest
 
 from headway.core.errors import (
@@ -24,7 +25,7 @@ from headway.store.plans import PlanStore
 from headway.store.redis import Database
 from headway.v1 import router_pb2
 from tests.router.conftest import StartRouter
-from tests.router.harness import ESTIMATED, PREFILLED, RunningRouter, eventually, make_plan
+from tests.router.harness import ESTIMATED, PREFILLED, RunningRouter, eventually, make_plan, release_once
 from tests.router.scripted import IDLE, ScriptedKvCache, ScriptedWorker
 
 SMALL = replace(IDLE, max_num_seqs=1)
@@ -375,6 +376,19 @@ async def test_an_unknown_outcome_is_an_invalid_argument(database: Database, rou
     async with ScriptedWorker.running(database, "worker-0"), routing() as router:
         with pytest.raises(InvalidArgumentError, match="complete, cancelled, error, moved"):
             await router.release("lease", outcome="lost")
+
+
+async def test_a_stream_that_cannot_be_read_any_more_ends_with_an_error(
+    routing: StartRouter, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def release_nothing(release: object) -> None:
+        raise RuntimeError("a fault of our own")
+
+    async with routing() as router:
+        monkeypatch.setattr(router.service, "release", release_nothing)
+        with pytest.raises(grpc.aio.AioRpcError) as ended:
+            await release_once(router.stub, router_pb2.Release(lease_id="a", outcome="complete"))
+    assert ended.value.code() is grpc.StatusCode.INTERNAL
 
 
 async def test_who_waits_for_a_model_that_sleeps_is_served_when_it_is_loaded_whatever_its_objective(

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from headway.rpc.tasks import end_tasks, finished
+from headway.rpc.tasks import end_tasks, finished, tell_failure
 from headway.store.redis import Database
 
 
@@ -58,3 +58,17 @@ async def test_who_waits_for_a_task_to_finish_gets_its_result_or_its_error() -> 
     assert await finished(asyncio.create_task(asyncio.sleep(0, "result"))) == "result"
     with pytest.raises(ValueError, match="broke"):
         await finished(asyncio.create_task(fail()))
+
+
+async def test_what_a_task_fails_with_is_told_and_its_end_is_not() -> None:
+    async def fail() -> None:
+        raise ValueError("It broke.")
+
+    told: list[BaseException] = []
+    tasks = [asyncio.create_task(work) for work in (fail(), asyncio.sleep(0), asyncio.sleep(60))]
+    for task in tasks:
+        tell_failure(task, told.append)
+    await asyncio.sleep(0.01)
+    await end_tasks(tasks)
+    await asyncio.sleep(0)
+    assert [str(error) for error in told] == ["It broke."]

@@ -146,7 +146,8 @@ async def test_a_look_beside_our_first_renewal_after_a_loss_takes_nobody_for_gon
         await membership.enter(MEMBER)
         await Membership(database).enter(mate)
         assert await membership.members() == [MEMBER, mate]
-        await database.redis.delete(*(f"{database.namespace}:member:router:{each.member_id}" for each in (MEMBER, mate)))
+        for each in (MEMBER, mate):
+            await database.redis.delete(f"{database.namespace}:member:router:{each.member_id}")
         renewing = asyncio.create_task(membership.renew(MEMBER))
         await asyncio.sleep(0)  # it is sent
         with pytest.raises(UnavailableError, match="not everyone"):

@@ -213,6 +213,20 @@ async def test_a_worker_that_ends_says_so_on_its_streams(bench: Bench) -> None:
     assert error_from_rpc(ended.value).message == "The worker is going away."
 
 
+async def test_a_stream_that_cannot_be_read_any_more_ends_with_an_error(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def submit_nothing(*arguments: object, **options: object) -> None:
+        raise RuntimeError("a fault of our own")
+
+    monkeypatch.setattr(bench.service, "submit", submit_nothing)
+    stream = bench.stub.GenerateTokens()
+    await stream.write(submit("a"))
+    with pytest.raises(grpc.aio.AioRpcError) as ended:
+        await asyncio.wait_for(rest_of(stream), 10.0)
+    assert ended.value.code() is grpc.StatusCode.INTERNAL
+
+
 async def test_block_events_start_with_a_snapshot_and_go_on_without_gaps(bench: Bench) -> None:
     await run(bench, submit("a", prompt=range(5, 45)))
     stream = bench.stub.WatchBlocks(worker_pb2.WatchBlocksRequest())

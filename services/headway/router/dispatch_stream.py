@@ -54,6 +54,10 @@ class DispatchStream:
         self._is_finished = True
         self._end_if_done()
 
+    def fail(self, error: BaseException) -> None:
+        """What the gateway asks for cannot be read any more: `answers` raises this behind those that there are."""
+        self._answers.put_nowait(error)
+
     async def answers(self) -> AsyncGenerator[Answer, None]:
         """Yields answers as they are decided; raises what a decision failed with, which is a bug."""
         while (answer := await self._answers.get()) is not None:

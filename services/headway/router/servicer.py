@@ -16,7 +16,7 @@ from headway.rpc.convert import to_pb
 from headway.rpc.convert.slo import slo_from_pb
 from headway.rpc.interceptors import Context
 from headway.rpc.status import error_to_pb
-from headway.rpc.tasks import end_tasks
+from headway.rpc.tasks import end_tasks, tell_failure
 from headway.v1 import router_pb2, router_pb2_grpc, worker_pb2
 
 
@@ -32,6 +32,7 @@ class RouterServicer(router_pb2_grpc.RouterServiceServicer):
     ) -> AsyncIterator[router_pb2.DispatchResponse]:
         dispatch_stream = DispatchStream(self._service, tracing=self._tracing)
         reader = asyncio.create_task(_read(request_iterator, dispatch_stream))
+        tell_failure(reader, dispatch_stream.fail)
         try:
             async for answer in dispatch_stream.answers():
                 failpoint("router.placed")

@@ -1,7 +1,7 @@
 """Ending tasks for sure, and letting them end."""
 
 import asyncio
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from typing import Any, TypeVar
 
 R = TypeVar("R")
@@ -19,6 +19,16 @@ async def end_tasks(tasks: Collection[asyncio.Task[Any]]) -> None:
         for task in pending:
             task.cancel()
         await asyncio.wait(pending, timeout=_AGAIN_AFTER_S)
+
+
+def tell_failure(task: asyncio.Task[Any], tell: Callable[[BaseException], None]) -> None:
+    """Hands on what a task fails with, as soon as it does: one that nobody awaits would fail in silence."""
+
+    def on_ended(task: asyncio.Task[Any]) -> None:
+        if not task.cancelled() and (error := task.exception()) is not None:
+            tell(error)
+
+    task.add_done_callback(on_ended)
 
 
 async def finished(task: asyncio.Task[R]) -> R:

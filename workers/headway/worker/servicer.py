@@ -21,6 +21,7 @@ from headway.rpc.convert import from_pb, group_from_pb, load_order_from_pb, outp
 from headway.rpc.convert.infer import infer_from_pb
 from headway.rpc.convert.load import loads_to_pb
 from headway.rpc.status import error_to_pb
+from headway.rpc.tasks import tell_failure
 from headway.v1 import common_pb2, worker_pb2, worker_pb2_grpc
 from headway.worker.block_feeds import BlockFeeds, BlockUpdate
 from headway.worker.fence import Fence
@@ -106,6 +107,7 @@ class WorkerServicer(worker_pb2_grpc.WorkerServiceServicer):
         first = await anext(requests, None)  # refused while it is written, the caller would not hear why
         session = self._service.open_session()
         reader = asyncio.create_task(self._read(first, requests, session))
+        tell_failure(reader, session.end)
         takes_plain = first is not None and first.takes_plain_tokens
         try:
             async for outputs in session.steps():

@@ -42,7 +42,7 @@ class Session:
     """One caller's stream, for sequences of any of the worker's models. They are cancelled when it closes."""
 
     def __init__(self) -> None:
-        self._queue: asyncio.Queue[list[SequenceOutput | Refusal] | HeadwayError | None] = asyncio.Queue()
+        self._queue: asyncio.Queue[list[SequenceOutput | Refusal] | BaseException | None] = asyncio.Queue()
         self._sessions: dict[str, Sessions] = {}  # where each sequence runs, by request id
         self._is_finished = False  # the caller submits no more
 
@@ -79,7 +79,7 @@ class Session:
     async def steps(self) -> AsyncGenerator[list[SequenceOutput | Refusal], None]:
         """Yields the outputs of each step for this session's sequences; raises what the stream was ended with."""
         while (outputs := await self._queue.get()) is not None:
-            if isinstance(outputs, HeadwayError):
+            if isinstance(outputs, BaseException):
                 raise outputs
             yield outputs
 
@@ -90,7 +90,7 @@ class Session:
         self._queue.put_nowait(outputs)
         self._end_if_done()
 
-    def end(self, error: HeadwayError | None = None) -> None:
+    def end(self, error: BaseException | None = None) -> None:
         """Ends the stream after what was delivered, whatever the caller still wants; with an error for what it may have
         sent meanwhile, which nobody reads any more."""
         self._queue.put_nowait(error)
