@@ -12,7 +12,7 @@ from headway.cli.plan_file import write_plan
 from headway.cli.train import run
 from headway.cli.training_run.job_file import read_training_job
 from headway.cli.training_run.preparing import prepare_run
-from headway.cli.training_run.runs import find_run
+from headway.cli.training_run.runs import find_run, starting
 from headway.core.capture import CaptureRequest
 from headway.core.codec import to_document
 from headway.core.errors import FailedPreconditionError, HeadwayError, InvalidArgumentError
@@ -199,11 +199,34 @@ def test_files_of_data_are_found_from_anywhere(directory: Path) -> None:
     assert job.validation.data.synthetic
 
 
-def test_a_line_of_progress_that_a_full_disk_cut_short_says_nothing(tmp_path: Path) -> None:
-    directory = tmp_path / "training/train-1"
+def kept_run(state_dir: Path) -> Path:
+    """The directory of a run of three steps."""
+    directory = state_dir / "training/train-1"
     directory.mkdir(parents=True)
     job = TrainingJob(model="mine:small", data=DataSettings(synthetic=True), batch=8, steps=3)
     (directory / "job.json").write_text(json.dumps(to_document(job)))
+    return directory
+
+
+def test_a_run_that_was_killed_between_its_last_checkpoint_and_its_word_of_it_is_done(tmp_path: Path) -> None:
+    checkpoints = kept_run(tmp_path) / "checkpoints"
+    checkpoints.mkdir()
+    for step, state in ((2, "stopped"), (3, "done")):
+        (checkpoints / "LATEST").write_text(f"step-{step:08}")
+        assert find_run(None, tmp_path).state == state
+
+
+def test_of_two_that_start_a_run_one_is_refused(tmp_path: Path) -> None:
+    run_id = kept_run(tmp_path).name
+    again = pytest.raises(FailedPreconditionError, match="about to start train-1")
+    with starting(run_id, tmp_path), again, starting(run_id, tmp_path):
+        pass
+    with starting(run_id, tmp_path) as free:
+        assert free.state == "stopped"
+
+
+def test_a_line_of_progress_that_a_full_disk_cut_short_says_nothing(tmp_path: Path) -> None:
+    directory = kept_run(tmp_path)
     news = [TrainingNews(step=StepReport(step=step, loss=1, grad_norm=1, seconds=1)) for step in (1, 2, 2, 3)]
     lines = [json.dumps(to_document(each)) for each in news]
     (directory / PROGRESS_FILE).write_text(f"{lines[0]}\n{lines[1][:20]}")

@@ -24,7 +24,7 @@ from headway.cli.training_run.live import LiveRun
 from headway.cli.training_run.manifest import PodOptions, check_shared, run_manifest
 from headway.cli.training_run.pods import end_pods, submit, submit_again
 from headway.cli.training_run.preparing import PreparedRun, prepare_run, write_weights
-from headway.cli.training_run.runs import RunState, find_run, list_runs, move_run, new_run
+from headway.cli.training_run.runs import find_run, list_runs, move_run, new_run, starting
 from headway.cli.training_run.trace import chrome_trace, draw_trace, read_trace, trace_lines
 from headway.cli.training_run.view import (
     gantt_lines,
@@ -139,7 +139,8 @@ def run(
         asyncio.run(write_weights(prepared.run, directory / INITIAL_FILE, deadline_s=deadline_s))
         undone.pop_all()
     if not claim:
-        _start(directory, given, detach=detach, as_json=as_json)
+        with starting(directory.name, state_dir):
+            _start(directory, given, detach=detach, as_json=as_json)
         return
     assert state_dir is not None, "it was checked"
     pods = PodOptions(claim=claim, image=image, cores=cores, user=os.getuid(), group=os.getgid())
@@ -206,17 +207,15 @@ def resume(
     as_json: AsJson = False,
 ) -> None:
     """Go on with a run from its last checkpoint."""
-    found = find_run(run_id, state_dir)
-    _check_resumable(found)
-    if found.pods is not None and ray is None:
-        submit_again(found.directory)
-        _tell_submitted(found.run_id, as_json=as_json)
-        return
-    if ray is not None:
-        found = move_run(found, ray=ray)
-    if found.job.ray:
-        require_ray()
-    _start(found.directory, found.job, detach=detach, as_json=as_json)
+    with starting(find_run(run_id, state_dir).run_id, state_dir) as found:
+        if found.pods is not None and ray is None:
+            submit_again(found.directory)
+            _tell_submitted(found.run_id, as_json=as_json)
+            return
+        moved = found if ray is None else move_run(found, ray=ray)
+        if moved.job.ray:
+            require_ray()
+        _start(moved.directory, moved.job, detach=detach, as_json=as_json)
 
 
 @app.command()
@@ -289,11 +288,6 @@ def _check_pods(manifest: str, kubernetes: str, namespace: str) -> None:
 def _tell_submitted(run_id: str, *, as_json: bool) -> None:
     told = f"{run_id} is given to the cluster; `headway train status {run_id}` shows it."
     typer.echo(json.dumps({"run_id": run_id}) if as_json else told)
-
-
-def _check_resumable(run: RunState) -> None:
-    if run.state in ("running", "done"):
-        raise FailedPreconditionError(f"{run.run_id} is {run.state}.", hint="`headway train status` shows it.")
 
 
 def _start(directory: Path, job: TrainingJob, *, detach: bool, as_json: bool) -> None:

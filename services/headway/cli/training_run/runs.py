@@ -1,10 +1,11 @@
 """Training runs under the state directory: each has a directory of its own."""
 
+import fcntl
 import json
 import secrets
 import time
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -13,12 +14,21 @@ from headway.cli.process import is_alive
 from headway.cli.training_run.pods import PodsState, is_in_pods, pods_state
 from headway.client.stack import ProcessId, default_state_dir
 from headway.core.codec import from_document, to_document
-from headway.core.errors import NotFoundError
+from headway.core.errors import FailedPreconditionError, NotFoundError
 from headway.core.fault import Fault
 from headway.core.training_job import TrainingJob
-from headway.core.training_run import PROCESS_FILE, PROGRESS_FILE, RUN_FILE, StepReport, TrainingNews, TrainingRun
+from headway.core.training_run import (
+    CHECKPOINTS_DIRECTORY,
+    LATEST_FILE,
+    PROCESS_FILE,
+    PROGRESS_FILE,
+    RUN_FILE,
+    StepReport,
+    TrainingNews,
+    TrainingRun,
+)
 
-_DIRECTORY, _JOB_FILE = "training", "job.json"
+_DIRECTORY, _JOB_FILE, _LOCK_FILE = "training", "job.json", "lock"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,6 +37,7 @@ class RunState:
 
     Attributes:
         steps: all that were told; a step that was done again, as last told.
+        saved_step: that of the last checkpoint; 0 for none.
         error: with which it ended; empty where it did not fail.
         process: that runs it, or did.
         pods: how it is where it was given to a Kubernetes cluster, as long as it is not done.
@@ -36,6 +47,7 @@ class RunState:
     directory: Path
     job: TrainingJob
     steps: tuple[StepReport, ...]
+    saved_step: int
     num_restarts: int
     error: str
     process: ProcessId | None
@@ -45,7 +57,7 @@ class RunState:
     def state(self) -> str:
         if is_alive(self.process):
             return "running"
-        if self.last_step == self.job.steps:
+        if self.job.steps in (self.last_step, self.saved_step):  # killed, it may not have told of the last one
             return "done"
         if self.pods is not None:
             return self.pods.state
@@ -104,6 +116,31 @@ def find_run(run_id: str | None, state_dir: Path | None) -> RunState:
     return runs[0]
 
 
+@contextmanager
+def starting(run_id: str, state_dir: Path | None) -> Iterator[RunState]:
+    """Keeps others from starting the run within the block, and gives it as it is by then.
+
+    FailedPreconditionError where somebody else is about to start it, where it runs, or where it is done.
+    """
+    _check_startable(find_run(run_id, state_dir))
+    with (_base(state_dir) / run_id / _LOCK_FILE).open("w") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise FailedPreconditionError(
+                f"Somebody else is about to start {run_id}.", hint="`headway train status` shows it."
+            ) from None
+        found = find_run(run_id, state_dir)
+        _check_startable(found)
+        yield found
+
+
+def _check_startable(run: RunState) -> None:
+    """FailedPreconditionError where it runs, or is done."""
+    if run.state in ("running", "done"):
+        raise FailedPreconditionError(f"{run.run_id} is {run.state}.", hint="`headway train status` shows it.")
+
+
 def _base(state_dir: Path | None) -> Path:
     return (state_dir or default_state_dir()).resolve() / _DIRECTORY
 
@@ -113,6 +150,12 @@ def _told(progress: Path) -> Iterator[dict[str, Any]]:
     for line in progress.read_text().splitlines() if progress.is_file() else ():
         with suppress(json.JSONDecodeError):
             yield json.loads(line)
+
+
+def _saved_step(directory: Path) -> int:
+    latest = directory / CHECKPOINTS_DIRECTORY / LATEST_FILE
+    number = latest.read_text().strip().removeprefix("step-") if latest.is_file() else ""
+    return int(number) if number.isdecimal() else 0
 
 
 def _state(directory: Path) -> RunState:
@@ -135,6 +178,7 @@ def _state(directory: Path) -> RunState:
         directory=directory,
         job=job,
         steps=tuple(steps.values()),
+        saved_step=_saved_step(directory),
         num_restarts=restarts,
         error=error or (pods.message if pods is not None else ""),
         pods=pods,
