@@ -13,12 +13,18 @@ Logprobs: TypeAlias = Sequence[dict[str, Any]]
 
 
 class _TextItem:
-    """A message, or reasoning: an item with one part, which is a text."""
+    """A message, or reasoning: an item with one part, which is a text.
+
+    Args:
+        part: as it is before the first word.
+    """
 
     def __init__(self, index: int, *, item: dict[str, Any], part: dict[str, Any]) -> None:
         self._index = index
         self._item = item
         self._part = part
+        self._texts: list[str] = []
+        self._logprobs: list[dict[str, Any]] = []
         self._where = {"item_id": item["id"], "output_index": index, "content_index": 0}
 
     def begin(self) -> list[Event]:
@@ -28,21 +34,22 @@ class _TextItem:
         ]
 
     def grow(self, text: str, logprobs: Logprobs) -> list[Event]:
-        self._part["text"] += text
+        self._texts.append(text)
         event = {"type": f"response.{self._part['type']}.delta", **self._where, "delta": text}
         if "logprobs" in self._part:
-            self._part["logprobs"] = [*self._part["logprobs"], *logprobs]
+            self._logprobs += logprobs
             event["logprobs"] = logprobs
         return [event]
 
     def end(self, status: str) -> list[Event]:
-        done = {"type": f"response.{self._part['type']}.done", **self._where, "text": self._part["text"]}
+        grown: dict[str, Any] = {"text": "".join(self._texts)}
         if "logprobs" in self._part:
-            done["logprobs"] = self._part["logprobs"]
-        self._item |= {"status": status, "content": [self._part]}
+            grown["logprobs"] = self._logprobs
+        part = self._part | grown
+        self._item |= {"status": status, "content": [part]}
         return [
-            done,
-            {"type": "response.content_part.done", **self._where, "part": self._part},
+            {"type": f"response.{part['type']}.done", **self._where, **grown},
+            {"type": "response.content_part.done", **self._where, "part": part},
             _done(self._index, self._item),
         ]
 
