@@ -12,7 +12,7 @@ from headway.core.request import Guide, GuideKind
 from headway.core.sampling_defaults import SamplingDefaults
 from headway.gateway.openai.body import parse_json
 from headway.gateway.openai.ignored import IgnoredFields
-from headway.gateway.openai.infer_schema import ClassifyRequest, EmbeddingRequest, RerankRequest
+from headway.gateway.openai.infer_schema import ClassifyRequest, EmbeddingRequest, RerankRequest, ScoreRequest
 from headway.gateway.openai.response_schema import ResponseRequest
 from headway.gateway.openai.schema import ChatRequest, CompletionRequest, read_request
 from headway.gateway.openai.size import check_depth, check_size
@@ -138,6 +138,11 @@ def classifications(content: bytes) -> None:
 @reads_json({"model": "e", "query": "a", "documents": ["b", {"text": "c"}], "top_n": 1})
 def rerankings(content: bytes) -> None:
     read(RerankRequest, content)
+
+
+@reads_json({"model": "e", "text_1": "a", "text_2": ["b", {"text": "c"}], "truncate_prompt_tokens": -1})
+def scores(content: bytes) -> None:
+    read(ScoreRequest, content)
 
 
 @reads_bytes(json.dumps(CHAT).encode())

@@ -22,7 +22,7 @@ from tests.gateway.world import MODEL, Gateway, World
 
 GENERATING = ("/v1/completions", "/v1/chat/completions", "/v1/responses")
 OPERATIONS = [
-    *(("POST", path) for path in (*GENERATING, "/v1/embeddings", "/v1/classify", "/v1/rerank")),
+    *(("POST", path) for path in (*GENERATING, "/v1/embeddings", "/v1/classify", "/v1/rerank", "/v1/score")),
     ("POST", "/tokenize"),
     ("POST", "/detokenize"),
     ("GET", "/v1/models"),

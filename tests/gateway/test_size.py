@@ -34,6 +34,7 @@ NUM_TEXTS = 2_000_000
         ("embeddings", {"input": ["a"] * NUM_TEXTS}, "input", "2000000 entries"),
         ("classify", {"input": ["a"] * NUM_TEXTS}, "input", "2000000 entries"),
         ("rerank", {"query": "q", "documents": ["a"] * NUM_TEXTS}, "documents", "2000000 entries"),
+        ("score", {"text_1": "q", "text_2": ["a"] * NUM_TEXTS}, "text_2", "2000000 entries"),
     ],
 )
 def test_millions_of_inputs_are_refused_while_streams_go_on(

@@ -1,4 +1,4 @@
-"""Embeddings, classes and rankings from a whole stack, beside a model that generates."""
+"""Embeddings, classes, rankings and scores from a whole stack, beside a model that generates."""
 
 import asyncio
 import base64
@@ -123,6 +123,27 @@ def test_documents_come_by_relevance(stack: RunningStack, directory: Path) -> No
     assert all("document" not in result for result in plain["results"])
 
 
+def test_a_pair_is_scored_by_who_judges_pairs_and_by_who_embeds(stack: RunningStack, directory: Path) -> None:
+    def scores(model: str, text_1: object, text_2: object) -> list[float]:
+        body = {"model": model, "text_1": text_1, "text_2": text_2}
+        answer = httpx.post(f"{stack.url}/v1/score", json=body).json()
+        assert [each["index"] for each in answer["data"]] == list(range(len(answer["data"])))
+        assert answer["usage"]["total_tokens"] > 0
+        return [each["score"] for each in answer["data"]]
+
+    assert scores("judge", QUERY, [TEXTS[0], {"text": TEXTS[1]}]) == pytest.approx(
+        relevance(directory, QUERY, TEXTS[:2]), abs=TOLERANCE
+    )
+    rows = embeddings(directory, TEXTS)
+    assert scores("bert", TEXTS[0], TEXTS) == pytest.approx([float(rows[0] @ row) for row in rows], abs=TOLERANCE)
+    assert scores("bert", TEXTS[:2], TEXTS[1:]) == pytest.approx(
+        [float(rows[0] @ rows[1]), float(rows[1] @ rows[2])], abs=TOLERANCE
+    )
+    assert scores("judge", TEXTS[:2], [TEXTS[2]] * 2) == pytest.approx(
+        [relevance(directory, text, TEXTS[2:])[0] for text in TEXTS[:2]], abs=TOLERANCE
+    )
+
+
 def test_classes_equal_transformers(stack: RunningStack, directory: Path) -> None:
     answer = httpx.post(f"{stack.url}/v1/classify", json={"model": "moods", "input": TEXTS}).json()
     model = AutoModelForSequenceClassification.from_pretrained(directory / "moods").eval()
@@ -155,6 +176,14 @@ BAD_REQUESTS = {
         "documents[0]",
     ),
     "none of the best": ("rerank", {"model": "judge", "query": "x", "documents": ["y"], "top_n": 0}, "top_n"),
+    "scores by three labels": ("score", {"model": "moods", "text_1": "x", "text_2": "y"}, "model"),
+    "no text to score": ("score", {"model": "judge", "text_1": "x", "text_2": []}, "text_2"),
+    "texts that do not pair up": ("score", {"model": "judge", "text_1": ["x", "y"], "text_2": ["y"] * 3}, "text_1"),
+    "a text that is too long to compare": (
+        "score",
+        {"model": "bert", "text_1": "train " * 200, "text_2": "y"},
+        "text_1",
+    ),
     "a completion": ("completions", {"model": "bert", "prompt": "x"}, "model"),
     "a chat": ("chat/completions", {"model": "bert", "messages": [{"role": "user", "content": "x"}]}, "model"),
 }
@@ -254,5 +283,6 @@ def test_answers_are_as_documented(stack: RunningStack) -> None:
         ("/v1/classify", {"model": "moods", "input": TEXTS}),
         ("/v1/rerank", {"model": "judge", "query": QUERY, "documents": TEXTS, "top_n": 2}),
         ("/v1/rerank", {"model": "judge", "query": QUERY, "documents": TEXTS, "return_documents": False}),
+        ("/v1/score", {"model": "judge", "text_1": QUERY, "text_2": TEXTS}),
     ):
         assert post(document, path, body).status_code == 200

@@ -19,8 +19,8 @@ from headway.gateway.openai import answer_schema
 from headway.gateway.openai.document import JSON, KEY, METRICS, OPERATOR_KEY, answers, asked
 from headway.gateway.openai.endpoint import GenerationHandler, prepare_chat, prepare_completion, prepare_response
 from headway.gateway.openai.error import error_body, error_headers, kind_of, status_body
-from headway.gateway.openai.infer import InferHandler, classify, embed, rerank
-from headway.gateway.openai.infer_schema import ClassifyRequest, EmbeddingRequest, RerankRequest
+from headway.gateway.openai.infer import InferHandler, classify, embed, rerank, score
+from headway.gateway.openai.infer_schema import ClassifyRequest, EmbeddingRequest, RerankRequest, ScoreRequest
 from headway.gateway.openai.response_schema import ResponseRequest
 from headway.gateway.openai.schema import ChatRequest, CompletionRequest, GenerationRequest
 from headway.gateway.openai.strict import ModelRequest
@@ -106,6 +106,11 @@ def _add_handlers(app: FastAPI, service: GatewayService) -> dict[str, Callable[[
     def ranking() -> Response:
         """Ranks documents by their relevance to a query."""
         return InferHandler(service, RerankRequest, rerank)
+
+    @post("/v1/score", ScoreRequest, answer_schema.Scores)
+    def scores() -> Response:
+        """Scores how much two texts belong together."""
+        return InferHandler(service, ScoreRequest, score)
 
     @post("/tokenize", TokenizeRequest, answer_schema.Tokens)
     def tokens() -> Response:

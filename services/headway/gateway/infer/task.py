@@ -36,6 +36,11 @@ def reranking(model: ServedModel) -> ServedModel:
     return model
 
 
+def scoring(model: ServedModel) -> ServedModel:
+    """One that judges pairs, or whose embeddings are compared."""
+    return model if model.spec.task is Task.EMBED else reranking(model)
+
+
 def inferring(model: ServedModel) -> ServedModel:
     """Whatever does not generate."""
     if model.spec.encoder is None:

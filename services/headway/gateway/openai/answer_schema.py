@@ -279,6 +279,23 @@ class Ranking(Answer):
     usage: InputUsage
 
 
+class Score(Answer):
+    index: int
+    object: Literal["score"]
+    score: float
+
+
+class Scores(Answer):
+    """An answer of POST /v1/score."""
+
+    id: str
+    object: Literal["list"]
+    created: int = Field(description="Seconds since 1970.")
+    model: str
+    data: list[Score]
+    usage: InputUsage
+
+
 class Tokens(Answer):
     """An answer of POST /tokenize."""
 

@@ -1,8 +1,8 @@
-"""Answers of POST /v1/embeddings, /v1/classify and /v1/rerank."""
+"""Answers of POST /v1/embeddings, /v1/classify, /v1/rerank and /v1/score."""
 
 import base64
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, TypeAlias, TypeVar
 
 import numpy as np
@@ -10,11 +10,14 @@ from numpy.typing import NDArray
 from starlette.types import Send
 
 from headway.core.errors import InvalidArgumentError
+from headway.core.infer import InferInput
+from headway.core.model import Task
+from headway.gateway.infer.job import InferAnswer
 from headway.gateway.infer.shorten import MAX_INLINE_ROWS, check_dimensions, shorten
-from headway.gateway.infer.task import classifying, embedding, reranking
+from headway.gateway.infer.task import classifying, embedding, reranking, scoring
 from headway.gateway.job import Arrival
 from headway.gateway.openai.handler import RequestHandler
-from headway.gateway.openai.infer_schema import ClassifyRequest, EmbeddingRequest, RerankRequest
+from headway.gateway.openai.infer_schema import ClassifyRequest, EmbeddingRequest, RerankRequest, ScoreRequest
 from headway.gateway.openai.pieces import dumps_in_pieces
 from headway.gateway.openai.strict import ModelRequest
 from headway.gateway.service import GatewayService
@@ -109,6 +112,41 @@ async def rerank(service: GatewayService, request: RerankRequest, arrival: Arriv
         ],
         "usage": _usage(answer.num_tokens),
     }
+
+
+async def score(service: GatewayService, request: ScoreRequest, arrival: Arrival) -> Document:
+    """Scores how much two texts belong together, in vLLM's shape: as a cross-encoder judges the pair, or by the cosine
+    between their embeddings.
+    """
+    model = scoring(await service.awake(request.model))
+    request.check()
+
+    async def infer(field: str, texts: Sequence[InferInput]) -> InferAnswer:
+        return await service.infer(
+            model, texts, field=field, truncate_to=request.truncate_prompt_tokens, arrival=arrival
+        )
+
+    if model.spec.task is Task.EMBED:
+        answers = [await infer("text_1", request.firsts), await infer("text_2", request.seconds)]
+        scores = _cosines(*(answer.vectors for answer in answers))
+    else:
+        answers = [await infer("text_2", request.pairs)]
+        scores = answers[0].vectors[:, 0]
+    return {
+        "id": f"score-{request_id_var.get()}",
+        "object": "list",
+        "created": int(time.time()),
+        "model": model.name,
+        "data": [{"index": i, "object": "score", "score": float(each)} for i, each in enumerate(scores)],
+        "usage": _usage(sum(answer.num_tokens for answer in answers)),
+    }
+
+
+def _cosines(firsts: NDArray[np.float32], seconds: NDArray[np.float32]) -> NDArray[np.float32]:
+    """The cosine between each two rows, or one and all, of shape [n]; 0 where one has no length."""
+    lengths = np.linalg.norm(firsts, axis=1) * np.linalg.norm(seconds, axis=1)
+    cosines: NDArray[np.float32] = (firsts * seconds).sum(axis=1) / np.maximum(lengths, np.finfo(np.float32).tiny)
+    return cosines
 
 
 def _as_is(row: NDArray[np.float32]) -> NDArray[np.float32]:

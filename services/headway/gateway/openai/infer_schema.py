@@ -74,3 +74,48 @@ class RerankRequest(ModelRequest):
     @property
     def inputs(self) -> list[InferInput]:
         return [TextInput(self.query, document) for document in self.documents]
+
+
+def _as_passages(value: Any) -> Any:
+    """A text, or a list of some: always a list."""
+    passages = value if isinstance(value, list) else [value]
+    if not passages:
+        raise PydanticCustomError("passages", "should be a text, or a list of some that is not empty")
+    return passages
+
+
+Passages = Annotated[
+    list[Passage],
+    BeforeValidator(_as_passages, json_schema_input_type=str | PassageObject | list[str | PassageObject]),
+]
+
+
+class ScoreRequest(ModelRequest):
+    """The body of POST /v1/score: each of the first texts with its counterpart, or one with all."""
+
+    text_1: Passages
+    text_2: Passages
+    truncate_prompt_tokens: int | None = None
+
+    def check(self) -> None:
+        """InvalidArgumentError where the texts do not pair up."""
+        if len(self.text_1) not in (1, len(self.text_2)):
+            raise InvalidArgumentError(
+                f"text_1 has {len(self.text_1)} texts and text_2 has {len(self.text_2)}.",
+                hint="Send as many of both, or one text_1 for all.",
+                field="text_1",
+            )
+
+    @property
+    def firsts(self) -> list[InferInput]:
+        return [TextInput(text) for text in self.text_1]
+
+    @property
+    def seconds(self) -> list[InferInput]:
+        return [TextInput(text) for text in self.text_2]
+
+    @property
+    def pairs(self) -> list[InferInput]:
+        """One for each second text."""
+        firsts = self.text_1 * len(self.text_2) if len(self.text_1) == 1 else self.text_1
+        return [TextInput(*pair) for pair in zip(firsts, self.text_2, strict=True)]

@@ -38,7 +38,7 @@ def check_size(body: Mapping[str, Any], *, max_sequences: int) -> None:
         else:
             num_tokens = len(prompt)
         check_num_entries("prompt", num_tokens, MAX_PROMPT_TOKENS, what="token ids")
-    for field in ("input", "documents"):
+    for field in ("input", "documents", "text_1", "text_2"):
         if _is_batch(body.get(field)):
             check_num_inputs(len(body[field]), field=field)
     for field, max_entries in _MAX_ENTRIES.items():
