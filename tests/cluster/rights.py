@@ -14,6 +14,7 @@ RIGHTS_ON_POOLS = {
     ("serving.headway.dev", "workerpools", "watch"),
     ("serving.headway.dev", "workerpools/status", "patch"),
     *(("", "pods", verb) for verb in ("list", "watch", "create", "patch", "delete")),
+    *(("policy", "poddisruptionbudgets", verb) for verb in ("create", "patch")),
 }
 """Besides, where pools of workers are resources too."""
 RIGHTS_ON_JOBS = {("batch", "jobs", verb) for verb in ("list", "watch", "create", "patch")}

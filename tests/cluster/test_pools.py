@@ -167,6 +167,21 @@ async def test_a_pool_is_made_scaled_updated_and_deleted(pools: Pools) -> None:
     await pools.wait(lambda: pools.cells() == {}, "its cells go with it")
 
 
+async def test_a_drained_node_takes_one_cell_at_a_time_also_of_a_pool_that_scales(pools: Pools) -> None:
+    assert not await pools.declare("scaled", emulate="V100-16", scaling={"min": 2, "max": 4})
+    await pools.wait_for("scaled", cells=2)
+    budget = f"/apis/policy/v1/namespaces/{NAMESPACE}/poddisruptionbudgets/scaled-cells"
+
+    def may_take() -> int:
+        return int(pools.plane.get(budget).get("status", {}).get("disruptionsAllowed", 0))
+
+    await pools.wait(lambda: may_take() == 1, "one may go")
+    eviction = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": "scaled-0", "namespace": NAMESPACE}}
+    before = pools.cells()["scaled-0"]
+    assert pools.plane.call("POST", f"{_PODS}/scaled-0/eviction", eviction).is_success
+    await pools.wait(lambda: pools.cells().get("scaled-0") not in (None, before), "another one comes")
+
+
 _VLLM = {"engine": "vllm", "image": {"repository": "registry.example/vllm"}}
 _SERVER = {"engine": "vllm-server", "engineUrl": "http://a:8000", "engineModel": "chat"}
 

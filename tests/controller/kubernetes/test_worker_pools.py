@@ -79,7 +79,7 @@ class Cluster:
         for name in self.api.deleted:
             self.api.objects.pop(("Pod", name), None)
         self.api.deleted.clear()
-        pods = {name: self._run(name, made) for (_, name), made in self.api.objects.items()}
+        pods = {name: self._run(name, made) for (kind, name), made in self.api.objects.items() if kind == "Pod"}
         workers = [f"{name}-{index}" for name in sorted(pods) for index in (0, 1)]
         self.service.workers = [name for name in workers if name not in self.away]
         pools = {"v100": self._pool, "a100": self.other}
@@ -131,7 +131,7 @@ class Cluster:
     @property
     def cells(self) -> list[str]:
         gone = set(self.api.deleted)
-        return sorted(name for _, name in self.api.objects if name not in gone)
+        return sorted(name for kind, name in self.api.objects if kind == "Pod" and name not in gone)
 
     def condition(self, kind: str) -> tuple[str, str]:
         [found] = [each for each in self.api.statuses["v100"]["conditions"] if each["type"] == kind]
@@ -245,6 +245,18 @@ async def test_a_pool_gets_its_cells_and_tells_of_them(cluster: Cluster) -> None
     before = dict(cluster.api.objects)
     await cluster.step()
     assert cluster.api.objects == before
+
+
+async def test_who_drains_nodes_may_take_one_cell_at_a_time_however_many_there_are(cluster: Cluster) -> None:
+    def num_staying() -> int:
+        budget = cluster.api.objects["PodDisruptionBudget", "v100-cells"]
+        assert budget["metadata"]["ownerReferences"][0]["name"] == "v100"
+        assert budget["spec"]["selector"] == {"matchLabels": {"serving.headway.dev/pool": "v100"}}
+        return int(budget["spec"]["minAvailable"])
+
+    for num_cells, num_that_stay in ((3, 2), (1, 2), (1, 0)):  # those that go are there at first
+        await cluster.declare(replicas=num_cells)
+        assert num_staying() == num_that_stay
 
 
 async def test_a_cell_is_drained_by_a_plan_without_it_before_it_goes(cluster: Cluster) -> None:

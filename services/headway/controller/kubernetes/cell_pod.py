@@ -10,7 +10,7 @@ from typing import Any, Self
 
 from headway.controller.kubernetes.api import GROUP, PODS
 from headway.controller.kubernetes.cells import Cell
-from headway.controller.kubernetes.pool_resource import POOL_LABEL, WORKER_POOL, PoolResource
+from headway.controller.kubernetes.pool_resource import POOL_LABEL, PoolResource
 from headway.controller.kubernetes.template import container_of, reading_template
 from headway.core.engine_server import API_KEY
 
@@ -76,7 +76,7 @@ def cell_pod(pool: PoolResource, template: CellTemplate, *, name: str) -> dict[s
     metadata = whole["metadata"] | {
         "name": name,
         "annotations": metadata.get("annotations", {}) | {_TEMPLATE: _hash(whole)},
-        "ownerReferences": [_owner(pool)],
+        "ownerReferences": [pool.owner_reference],
     }
     return {"apiVersion": PODS.api_version, "kind": PODS.kind, "metadata": metadata, "spec": spec}
 
@@ -158,17 +158,6 @@ def _drain_s(pool: PoolResource) -> int:
 def _shared_memory(pool: PoolResource) -> dict[str, Any]:
     """Through which the ranks of a group talk."""
     return {"name": "shm", "emptyDir": {"medium": "Memory", "sizeLimit": pool.spec.get("sharedMemory", "1Gi")}}
-
-
-def _owner(pool: PoolResource) -> dict[str, Any]:
-    return {
-        "apiVersion": WORKER_POOL.api_version,
-        "kind": WORKER_POOL.kind,
-        "name": pool.name,
-        "uid": pool.uid,
-        "controller": True,
-        "blockOwnerDeletion": False,
-    }
 
 
 def _hash(fields: Mapping[str, Any]) -> str:

@@ -78,6 +78,18 @@ class PoolResource:
         """Of its cells' labels, as text."""
         return f"{POOL_LABEL}={self.name}"
 
+    @property
+    def owner_reference(self) -> dict[str, Any]:
+        """What objects say that it has made: they go with it."""
+        return {
+            "apiVersion": WORKER_POOL.api_version,
+            "kind": WORKER_POOL.kind,
+            "name": self.name,
+            "uid": self.uid,
+            "controller": True,
+            "blockOwnerDeletion": False,
+        }
+
     def fault(self, *, is_emulated: bool) -> HeadwayError | None:
         """What is wrong with it in this release; the definition has refused what is wrong in any.
 

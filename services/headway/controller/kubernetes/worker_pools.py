@@ -11,6 +11,7 @@ from headway.controller.kubernetes.api import PODS, KubernetesApi
 from headway.controller.kubernetes.cell_pod import CellTemplate, cell_of, cell_pod, is_cell_of
 from headway.controller.kubernetes.cells import Cell, CellSteps, next_steps
 from headway.controller.kubernetes.planned import Planned
+from headway.controller.kubernetes.pool_budget import DISRUPTION_BUDGET, budget_name, pool_budget
 from headway.controller.kubernetes.pool_resource import POOL_LABEL, WORKER_POOL, PoolResource
 from headway.controller.kubernetes.pool_scaler import PoolScaler
 from headway.controller.kubernetes.pool_status import pool_status_of
@@ -79,6 +80,7 @@ class WorkerPools:
         self._shrinking: dict[str, _Shrinking] = {}  # by pool
         self._staying: dict[str, tuple[str, ...]] | None = None  # cells by pool; None before it is known
         self._written: dict[str, tuple[str, dict[str, Any]]] = {}  # by uid: the version before, and the status
+        self._budgets: dict[str, int] = {}  # by uid: for how many cells
 
     def num_workers(self) -> int | None:
         """How many workers there are to be, of all pools; one at least, as without any there is nothing to plan. None
@@ -120,6 +122,7 @@ class WorkerPools:
         uids = {pool.uid for pool in pools}
         self._scaler.keep({pool.uid for pool in pools if pool.scaling is not None})
         self._written = {uid: written for uid, written in self._written.items() if uid in uids}
+        self._budgets = {uid: num_cells for uid, num_cells in self._budgets.items() if uid in uids}
 
     def _is_settled(self, pools: Sequence[PoolResource], cells: Mapping[str, Sequence[Cell]]) -> bool:
         """Whether all cells that stay are there and ready, and all workers planned for."""
@@ -211,6 +214,7 @@ class WorkerPools:
     async def _take(self, decision: _Decision) -> _Decision:
         """Takes the steps; what the API server refuses, such as a pod above a quota, is a fault, and tried again."""
         try:
+            await self._bound_disruption(decision)
             for name in decision.steps.create:
                 await self._api.apply(PODS, name, cell_pod(decision.pool, self._template, name=name))
             for cell in decision.steps.delete:
@@ -221,6 +225,14 @@ class WorkerPools:
             log.warning("%s: %s", decision.pool.name, error)
             return replace(decision, fault=error)
         return decision
+
+    async def _bound_disruption(self, decision: _Decision) -> None:
+        """Whoever drains nodes takes one cell at a time."""
+        pool = decision.pool
+        num_cells = max(decision.num_wanted, sum(cell.is_live for cell in decision.cells))
+        if self._budgets.get(pool.uid) != num_cells:
+            await self._api.apply(DISRUPTION_BUDGET, budget_name(pool), pool_budget(pool, num_cells=num_cells))
+            self._budgets[pool.uid] = num_cells
 
     async def _delete(self, cell: Cell) -> None:
         try:
