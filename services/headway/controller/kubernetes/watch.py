@@ -43,13 +43,14 @@ class ResourceWatch:
             try:
                 listed = await self._api.list(self._kind, selector=self._selector)
                 self._hear({each["metadata"]["name"]: each for each in listed.objects})
-                retry_s = _FIRST_RETRY_S
                 following = self._api.watch(self._kind, version=listed.version, selector=self._selector)
                 async for change, each in following:
+                    retry_s = _FIRST_RETRY_S  # who may list them need not be let to follow them
                     name = each["metadata"]["name"]
                     others = {other: found for other, found in (self.objects or {}).items() if other != name}
                     self._hear(others if change == "DELETED" else {**others, name: each})
-                await asyncio.sleep(_FIRST_RETRY_S)
+                retry_s = _FIRST_RETRY_S
+                await asyncio.sleep(retry_s)
             except HeadwayError as error:
                 log.warning("%s are not followed for %.1f s: %s", self._kind.plural, retry_s, error)
                 await asyncio.sleep(retry_s)
