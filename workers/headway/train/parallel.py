@@ -26,6 +26,7 @@ from headway.core.plan.training import TrainingPlan
 from headway.core.program import Program
 from headway.core.training_run import plan_stages, slice_stages
 from headway.profiler.capture.graph import build_graph
+from headway.profiler.capture.mean_loss import check_mean_loss
 from headway.profiler.capture.program import build_program, check_constants
 from headway.profiler.capture.tokens import first_tokens
 from headway.profiler.capture.trace import trace
@@ -62,7 +63,8 @@ def parallelize(
         timeout_s: a rank that gives no answer for so long fails the step.
 
     Raises:
-        InvalidArgumentError: the module cannot be captured, or the plan is not of its operators or of training.
+        InvalidArgumentError: the module cannot be captured, its loss is no mean over its examples, or the plan is not
+            of its operators or of training.
         FailedPreconditionError: there are not as many processes as the plan has devices, or it has what workers cannot
             run.
     """
@@ -77,6 +79,7 @@ def parallelize(
             hint="Launch as many, or one for all.",
             field="plan",
         )
+    check_mean_loss(module, inputs, field="module")
     graph, first = _captured(module, inputs, _PLANNED_BATCH)
     stages = tuple(map(_with_whole_parameters, plan_stages(plan, graph, zero=0)))
     successors: Sequence[Sequence[int]] = plan.successors

@@ -17,6 +17,7 @@ from headway.core.errors import HeadwayError, InvalidArgumentError
 from headway.core.fault import Fault
 from headway.core.initial_weights import WeightsRequest
 from headway.profiler.capture.checkpoint_weights import read_weights
+from headway.profiler.capture.mean_loss import check_mean_loss
 from headway.profiler.capture.source import load
 
 
@@ -25,6 +26,7 @@ def write_weights(request: WeightsRequest) -> None:
 
     Raises:
         HeadwayError: the source can't be loaded.
+        InvalidArgumentError: its loss is no mean over examples.
         FailedPreconditionError: the source is a checkpoint of a model that is not trained from one.
     """
     directory = Path(request.capture.source)
@@ -32,9 +34,11 @@ def write_weights(request: WeightsRequest) -> None:
         write_tensors(Path(request.path), _checkpoint_tensors(directory, request))
         return
     torch.manual_seed(request.seed)
-    module = load(request.capture, device="cpu").module
-    held = _tensors(module)
+    source = load(request.capture, device="cpu")
+    held = _tensors(source.module)
     wanted = {name: held[name].detach().clone() for name in request.names if name in held}
+    if source.targets is None:
+        check_mean_loss(source.module, source.inputs, field="model")
     write_tensors(Path(request.path), wanted)
 
 
