@@ -9,6 +9,7 @@ from headway.core.block_hash import block_hashes
 from headway.core.errors import FailedPreconditionError, NotFoundError, ResourceExhaustedError
 from headway.core.request import BeamSearch
 from headway.engine.kv_transfer import NamedBlock
+from tests.engine.oracle import Poisoned
 
 BLOCK_SIZE = 4
 
@@ -123,3 +124,28 @@ def test_blocks_without_room_are_refused(make_bench: Callable, make_request: Cal
 def test_without_a_prefix_cache_nothing_is_taken(make_bench: Callable) -> None:
     with pytest.raises(FailedPreconditionError):
         make_bench(enable_prefix_cache=False).engine.kv_transfer.missing([names(range(8))], num_sequences=0)
+
+
+def test_nothing_moves_until_a_step_has_made_up_for_copies_of_one_that_failed(
+    make_bench: Callable, make_group: Callable
+) -> None:
+    bench = make_bench()
+    requests = make_group("a", 2, 10, max_tokens=6, temperature=1.0)
+    prefix = names(requests[0].prompt_token_ids[:8])
+    bench.engine.submit_group(requests)
+    bench.step()
+    bench.runner.refused = {request.request_id for request in requests}
+    with pytest.raises(Poisoned):
+        bench.engine.step()  # in which the last block of the prompt, that both write to, would be copied
+    kv_transfer, newcomer = bench.engine.kv_transfer, NamedBlock(b"new", b"")
+    for recover in (lambda: None, lambda: bench.engine.recover("It failed.")):
+        recover()
+        assert kv_transfer.locate(prefix) == []
+        assert kv_transfer.admit(newcomer) is None
+    bench.runner.refused = set()
+    bench.step()
+    assert [place.name for place in kv_transfer.locate(prefix)] == prefix
+    assert kv_transfer.admit(newcomer) is not None
+    bench.run()
+    for request in requests:
+        bench.check_output(request)

@@ -64,7 +64,9 @@ class Engine:
         self._input_processor = InputProcessor(config, queues=self._queues, blocks=self._blocks)
         self._scheduler = Scheduler(config, queues=self._queues, blocks=self._blocks, policy=self._policy)
         self._output_processor = OutputProcessor(config, queues=self._queues, blocks=self._blocks)
-        self.kv_transfer = KvTransfer(config, queues=self._queues, blocks=self._blocks)
+        self.kv_transfer = KvTransfer(
+            config, queues=self._queues, blocks=self._blocks, owes_copies=self._may_owe_copies
+        )
         self._runner = runner
         self._clock = clock
         self._listener: PhaseListener | None = None
@@ -283,6 +285,9 @@ class Engine:
         num_pending = Counter(id(scheduled.sequence) for scheduled in done_ahead if scheduled.samples)
         for sequence in self._queues.sequences:
             assert sequence.num_pending_tokens == num_pending[id(sequence)], "a token is pending, or is not, unnoticed"
+
+    def _may_owe_copies(self) -> bool:
+        return bool(self._owed) or self._failing is not None
 
     def _start_batches(self, started_s: float) -> None:
         if self._owed or self._bisection.is_active:

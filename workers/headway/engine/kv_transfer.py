@@ -4,7 +4,7 @@ Content is named by its tokens, so what another engine of the same model has com
 that arrive join the prefix cache, and a sequence that is submitted with the tokens that they hold finds them there.
 """
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from collections.abc import Sequence as Group
 from dataclasses import dataclass
 
@@ -49,12 +49,22 @@ class BlockPlace:
 
 
 class KvTransfer:
-    """Reads and writes KV blocks between two steps. Blocks are not held: read or write them before the next step."""
+    """Reads and writes KV blocks between two steps. Blocks are not held: read or write them before the next step.
 
-    def __init__(self, config: EngineConfig, *, queues: RequestQueues, blocks: BlockManager) -> None:
+    Behind a step that failed before its copies there is nothing to read, and no room, until a step has made up for
+    them: blocks have not yet what they are said to have, and others that count as free are still to be copied from.
+
+    Args:
+        owes_copies: whether that is so now.
+    """
+
+    def __init__(
+        self, config: EngineConfig, *, queues: RequestQueues, blocks: BlockManager, owes_copies: Callable[[], bool]
+    ) -> None:
         self._config = config
         self._queues = queues
         self._blocks = blocks
+        self._owes_copies = owes_copies
 
     def groups(self) -> list[tuple[str, ...]]:
         """Request ids of all groups that can move, the oldest first: a beam search ends where it is."""
@@ -97,6 +107,8 @@ class KvTransfer:
 
     def locate(self, names: Iterable[bytes]) -> list[BlockPlace]:
         """Returns the places of the named blocks; names whose content is not here are left out."""
+        if self._owes_copies():
+            return []
         return [place for name in names if (place := self._find(name)) is not None]
 
     def missing(self, chains: Group[Group[bytes]], *, num_sequences: int) -> list[NamedBlock]:
@@ -133,7 +145,7 @@ class KvTransfer:
     def admit(self, block: NamedBlock) -> int | None:
         """The device block into which to write content, which is cached from now on; None where it is here by now, or
         there is no room."""
-        if self._find(block.name) is not None or not self._blocks.num_available_blocks:
+        if self._owes_copies() or self._find(block.name) is not None or not self._blocks.num_available_blocks:
             return None
         return self._blocks.admit(block.name, parent_name=block.parent_name)
 
