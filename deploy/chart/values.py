@@ -305,6 +305,11 @@ VALUES: dict[str, Schema] = {
                 whole("A port.", least=1, most=65535),
                 least=1,
             ),
+            "enginePorts": listing(
+                "Ports of vLLM servers that a WorkerPool stands in for: cells may go there. Those of pools in these "
+                "values are known.",
+                whole("A port.", least=1, most=65535),
+            ),
         },
     ),
     "monitoring": _MONITORING,
