@@ -18,7 +18,15 @@ BODY = {"model": MODEL, "prompt": "ab", "max_tokens": 400, "stream": True}
 
 @pytest.mark.parametrize("headers", [{}, {"authorization": "Bearer wrong"}, {"authorization": "Basic second"}])
 def test_without_a_key_nothing_is_answered(guarded: Gateway, headers: dict[str, str]) -> None:
-    for path in ("/v1/completions", "/v1/chat/completions", "/v1/models", "/v1/nothing"):
+    for path in (
+        "/v1/completions",
+        "/v1/chat/completions",
+        "/v1/models",
+        "/v1/nothing",
+        "/v2/rerank",
+        "/score",
+        "/tokenize",
+    ):
         response = httpx.post(guarded.url + path, json=BODY, headers=headers)
         assert response.status_code == 401
         assert response.json()["error"]["code"] == "invalid_api_key"

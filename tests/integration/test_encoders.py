@@ -155,6 +155,18 @@ def test_classes_equal_transformers(stack: RunningStack, directory: Path) -> Non
         assert item["label"] == f"LABEL_{int(probs.argmax())}"
 
 
+def test_clients_of_vllm_and_cohere_find_them_under_their_names(stack: RunningStack) -> None:
+    ranking = {"model": "judge", "query": QUERY, "documents": TEXTS}
+    for paths, body in (
+        (("/v1/classify", "/classify"), {"model": "moods", "input": TEXTS}),
+        (("/v1/score", "/score"), {"model": "judge", "text_1": QUERY, "text_2": TEXTS}),
+        (("/v1/rerank", "/rerank", "/v2/rerank"), ranking),
+    ):
+        answers = [httpx.post(f"{stack.url}{path}", json=body).json() for path in paths]
+        told = [answer.get("data") or answer["results"] for answer in answers]
+        assert told == [told[0]] * len(paths)
+
+
 BAD_REQUESTS = {
     "no input": ("embeddings", {"model": "bert"}, "input"),
     "an empty list": ("embeddings", {"model": "bert", "input": []}, "input"),

@@ -44,6 +44,13 @@ def make_app(service: GatewayService) -> ASGIApp:
     )
 
 
+# What vLLM, and the clients of Cohere and Jina, call paths of ours.
+_ALSO = {
+    "/v1/classify": ("/classify",),
+    "/v1/rerank": ("/rerank", "/v2/rerank"),
+    "/v1/score": ("/score",),
+}
+
 Post: TypeAlias = Callable[
     [str, type[ModelRequest], type[answer_schema.Answer]], Callable[[Callable[[], Response]], None]
 ]
@@ -56,16 +63,18 @@ def _post(app: FastAPI, handlers: dict[str, Callable[[], ASGIApp]]) -> Post:
         path: str, kind: type[ModelRequest], answer: type[answer_schema.Answer]
     ) -> Callable[[Callable[[], Response]], None]:
         def add(endpoint: Callable[[], Response]) -> None:
-            app.add_api_route(
-                path,
-                endpoint,
-                methods=["POST"],
-                dependencies=[KEY],
-                openapi_extra=asked(kind),
-                responses=answers(answer, streams=issubclass(kind, GenerationRequest)),
-                response_model=None,
-            )
-            handlers[path] = endpoint
+            for name in (path, *_ALSO.get(path, ())):
+                app.add_api_route(
+                    name,
+                    endpoint,
+                    methods=["POST"],
+                    dependencies=[KEY],
+                    openapi_extra=asked(kind),
+                    responses=answers(answer, streams=issubclass(kind, GenerationRequest)),
+                    response_model=None,
+                    include_in_schema=name == path,
+                )
+                handlers[name] = endpoint
 
         return add
 

@@ -21,7 +21,7 @@ from headway.observe.metrics import HTTP_REQUESTS
 log = logging.getLogger(__name__)
 
 _HEADER = b"x-request-id"
-_PROTECTED = ("/v1/", "/tokenize", "/detokenize")
+_API = "/v1/"
 _OPERATORS = ("/metrics", "/docs", "/redoc", "/openapi.json")
 UNKNOWN_HANDLER = "none"
 
@@ -102,7 +102,7 @@ class RequestMiddleware:
         if given:
             request_id_var.set(check_request_id(given))
             out.header = (_HEADER, given.encode())
-        if path.startswith(_PROTECTED):
+        if path in self._handlers or path.startswith(_API):
             self._keys.check(_authorization(headers))
         elif path.startswith(_OPERATORS):
             self._operator_keys.check_path(_authorization(headers))
