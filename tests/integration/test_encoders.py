@@ -139,6 +139,9 @@ def test_a_pair_is_scored_by_who_judges_pairs_and_by_who_embeds(stack: RunningSt
     assert scores("bert", TEXTS[:2], TEXTS[1:]) == pytest.approx(
         [float(rows[0] @ rows[1]), float(rows[1] @ rows[2])], abs=TOLERANCE
     )
+    ranking = {"model": "bert", "query": TEXTS[2], "documents": TEXTS}
+    ranked = httpx.post(f"{stack.url}/v1/rerank", json=ranking).json()["results"]
+    assert ranked[0] == {"index": 2, "relevance_score": pytest.approx(1), "document": {"text": TEXTS[2]}}
     assert scores("judge", TEXTS[:2], [TEXTS[2]] * 2) == pytest.approx(
         [relevance(directory, text, TEXTS[2:])[0] for text in TEXTS[:2]], abs=TOLERANCE
     )

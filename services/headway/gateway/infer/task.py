@@ -28,17 +28,12 @@ def classifying(model: ServedModel) -> ServedModel:
     return _require(model, Task.CLASSIFY, "classify")
 
 
-def reranking(model: ServedModel) -> ServedModel:
-    """A classifier with one label."""
+def scoring(model: ServedModel) -> ServedModel:
+    """One that judges pairs, a classifier with one label, or whose embeddings are compared."""
     encoder = model.spec.encoder
-    if encoder is None or not encoder.can_rerank:
+    if model.spec.task is not Task.EMBED and (encoder is None or not encoder.can_rerank):
         raise _mismatch(model, "rerank")
     return model
-
-
-def scoring(model: ServedModel) -> ServedModel:
-    """One that judges pairs, or whose embeddings are compared."""
-    return model if model.spec.task is Task.EMBED else reranking(model)
 
 
 def inferring(model: ServedModel) -> ServedModel:

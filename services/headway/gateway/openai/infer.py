@@ -10,14 +10,21 @@ from numpy.typing import NDArray
 from starlette.types import Send
 
 from headway.core.errors import InvalidArgumentError
-from headway.core.infer import InferInput
+from headway.core.infer import InferInput, TextInput
 from headway.core.model import Task
 from headway.gateway.infer.job import InferAnswer
 from headway.gateway.infer.shorten import MAX_INLINE_ROWS, check_dimensions, shorten
-from headway.gateway.infer.task import classifying, embedding, reranking, scoring
+from headway.gateway.infer.task import classifying, embedding, scoring
 from headway.gateway.job import Arrival
+from headway.gateway.model import ServedModel
 from headway.gateway.openai.handler import RequestHandler
-from headway.gateway.openai.infer_schema import ClassifyRequest, EmbeddingRequest, RerankRequest, ScoreRequest
+from headway.gateway.openai.infer_schema import (
+    ClassifyRequest,
+    EmbeddingRequest,
+    RerankRequest,
+    ScoreRequest,
+    TextPairs,
+)
 from headway.gateway.openai.pieces import dumps_in_pieces
 from headway.gateway.openai.strict import ModelRequest
 from headway.gateway.service import GatewayService
@@ -93,15 +100,13 @@ async def rerank(service: GatewayService, request: RerankRequest, arrival: Arriv
     """Ranks documents by their relevance to a query, the best first, and answers in the shape that Jina and Cohere
     share.
     """
-    model = reranking(await service.awake(request.model))
-    num_documents = len(request.documents)
+    model = scoring(await service.awake(request.model))
     if request.top_n is not None and request.top_n < 1:
         raise InvalidArgumentError(f"top_n is {request.top_n}; it must be at least 1.", field="top_n")
-    answer = await service.infer(
-        model, request.inputs, field="documents", truncate_to=request.truncate_prompt_tokens, arrival=arrival
+    scores, num_tokens = await _score(
+        service, model, request.pairs, truncate_to=request.truncate_prompt_tokens, arrival=arrival
     )
-    scores = answer.vectors[:, 0]
-    best = sorted(range(num_documents), key=lambda i: -scores[i])[: request.top_n]
+    best = sorted(range(len(scores)), key=lambda i: -scores[i])[: request.top_n]
     return {
         "id": f"rerank-{request_id_var.get()}",
         "model": model.name,
@@ -110,36 +115,42 @@ async def rerank(service: GatewayService, request: RerankRequest, arrival: Arriv
             | ({"document": {"text": request.documents[i]}} if request.return_documents else {})
             for i in best
         ],
-        "usage": _usage(answer.num_tokens),
+        "usage": _usage(num_tokens),
     }
 
 
 async def score(service: GatewayService, request: ScoreRequest, arrival: Arrival) -> Document:
-    """Scores how much two texts belong together, in vLLM's shape: as a cross-encoder judges the pair, or by the cosine
-    between their embeddings.
-    """
+    """Scores how much two texts belong together, in vLLM's shape."""
     model = scoring(await service.awake(request.model))
-    request.check()
-
-    async def infer(field: str, texts: Sequence[InferInput]) -> InferAnswer:
-        return await service.infer(
-            model, texts, field=field, truncate_to=request.truncate_prompt_tokens, arrival=arrival
-        )
-
-    if model.spec.task is Task.EMBED:
-        answers = [await infer("text_1", request.firsts), await infer("text_2", request.seconds)]
-        scores = _cosines(*(answer.vectors for answer in answers))
-    else:
-        answers = [await infer("text_2", request.pairs)]
-        scores = answers[0].vectors[:, 0]
+    scores, num_tokens = await _score(
+        service, model, request.pairs, truncate_to=request.truncate_prompt_tokens, arrival=arrival
+    )
     return {
         "id": f"score-{request_id_var.get()}",
         "object": "list",
         "created": int(time.time()),
         "model": model.name,
         "data": [{"index": i, "object": "score", "score": float(each)} for i, each in enumerate(scores)],
-        "usage": _usage(sum(answer.num_tokens for answer in answers)),
+        "usage": _usage(num_tokens),
     }
+
+
+async def _score(
+    service: GatewayService, model: ServedModel, pairs: TextPairs, *, truncate_to: int | None, arrival: Arrival
+) -> tuple[NDArray[np.float32], int]:
+    """The score of each pair, as a cross-encoder judges it, or by the cosine between the embeddings of the two; and how
+    many tokens were computed.
+    """
+
+    async def infer(inputs: Sequence[InferInput], field: str) -> InferAnswer:
+        return await service.infer(model, inputs, field=field, truncate_to=truncate_to, arrival=arrival)
+
+    if model.spec.task is not Task.EMBED:
+        answer = await infer(pairs.inputs, pairs.second_field)
+        return answer.vectors[:, 0], answer.num_tokens
+    firsts = await infer(list(map(TextInput, pairs.firsts)), pairs.first_field)
+    seconds = await infer(list(map(TextInput, pairs.seconds)), pairs.second_field)
+    return _cosines(firsts.vectors, seconds.vectors), firsts.num_tokens + seconds.num_tokens
 
 
 def _cosines(firsts: NDArray[np.float32], seconds: NDArray[np.float32]) -> NDArray[np.float32]:

@@ -1,5 +1,6 @@
 """Bodies of the requests to models that do not generate."""
 
+from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field
@@ -62,6 +63,34 @@ class ClassifyRequest(InputRequest):
     """The body of POST /v1/classify."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TextPairs:
+    """Texts of which each has a counterpart; a single first one is that of all.
+
+    Attributes:
+        first_field, second_field: the request's fields that they came in.
+    """
+
+    firsts: list[str]
+    seconds: list[str]
+    first_field: str
+    second_field: str
+
+    def __post_init__(self) -> None:
+        if len(self.firsts) not in (1, len(self.seconds)):
+            raise InvalidArgumentError(
+                f"{self.first_field} has {len(self.firsts)} texts and {self.second_field} has {len(self.seconds)}.",
+                hint=f"Send as many of both, or one {self.first_field} for all.",
+                field=self.first_field,
+            )
+
+    @property
+    def inputs(self) -> list[InferInput]:
+        """Each pair as one input."""
+        firsts = self.firsts * len(self.seconds) if len(self.firsts) == 1 else self.firsts
+        return [TextInput(*pair) for pair in zip(firsts, self.seconds, strict=True)]
+
+
 class RerankRequest(ModelRequest):
     """The body of POST /v1/rerank."""
 
@@ -72,8 +101,8 @@ class RerankRequest(ModelRequest):
     truncate_prompt_tokens: int | None = None
 
     @property
-    def inputs(self) -> list[InferInput]:
-        return [TextInput(self.query, document) for document in self.documents]
+    def pairs(self) -> TextPairs:
+        return TextPairs(firsts=[self.query], seconds=self.documents, first_field="query", second_field="documents")
 
 
 def _as_passages(value: Any) -> Any:
@@ -97,25 +126,7 @@ class ScoreRequest(ModelRequest):
     text_2: Passages
     truncate_prompt_tokens: int | None = None
 
-    def check(self) -> None:
-        """InvalidArgumentError where the texts do not pair up."""
-        if len(self.text_1) not in (1, len(self.text_2)):
-            raise InvalidArgumentError(
-                f"text_1 has {len(self.text_1)} texts and text_2 has {len(self.text_2)}.",
-                hint="Send as many of both, or one text_1 for all.",
-                field="text_1",
-            )
-
     @property
-    def firsts(self) -> list[InferInput]:
-        return [TextInput(text) for text in self.text_1]
-
-    @property
-    def seconds(self) -> list[InferInput]:
-        return [TextInput(text) for text in self.text_2]
-
-    @property
-    def pairs(self) -> list[InferInput]:
-        """One for each second text."""
-        firsts = self.text_1 * len(self.text_2) if len(self.text_1) == 1 else self.text_1
-        return [TextInput(*pair) for pair in zip(firsts, self.text_2, strict=True)]
+    def pairs(self) -> TextPairs:
+        """InvalidArgumentError where there are not as many of both."""
+        return TextPairs(firsts=self.text_1, seconds=self.text_2, first_field="text_1", second_field="text_2")
