@@ -240,7 +240,7 @@ def test_a_line_of_progress_that_a_full_disk_cut_short_says_nothing(tmp_path: Pa
 def test_a_run_whose_weights_cannot_be_made_is_not_kept(headway: Run, directory: Path) -> None:
     code = "\n\nif torch.initial_seed() == 1234:\n    raise MemoryError('no room for weights')\n"
     (directory / "mine.py").write_text(FACTORY + code)
-    (directory / "job.yaml").write_text(f"{JOB}seed: 1234\n")
+    (directory / "job.yaml").write_text(f"{JOB}seed: 1234\nprofile: never\n")
     refused = headway("train", "job.yaml", timeout_s=500)
     assert (refused.returncode, "no room for weights" in refused.stderr) == (1, True), refused.stderr
     assert json.loads(headway("train", "list", "--json").stdout) == []
