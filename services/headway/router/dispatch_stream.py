@@ -10,6 +10,7 @@ from headway.observe.tracing import Tracing
 from headway.router.lease import Lease, Release
 from headway.router.request import RoutingRequest
 from headway.router.service import RouterService
+from headway.rpc.tasks import tell_failure
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +36,7 @@ class DispatchStream:
         self._withdraw(request.request_id)
         task = asyncio.create_task(self._route(request))
         self._tasks[request.request_id] = task
+        tell_failure(task, self.fail)
         task.add_done_callback(lambda task: self._on_ended(request.request_id, task))
 
     def note_first_token(self, lease_id: str, *, ttft_s: float) -> None:
@@ -55,7 +57,7 @@ class DispatchStream:
         self._end_if_done()
 
     def fail(self, error: BaseException) -> None:
-        """What the gateway asks for cannot be read any more: `answers` raises this behind those that there are."""
+        """There is a bug: `answers` raises this behind the answers that there are."""
         self._answers.put_nowait(error)
 
     async def answers(self) -> AsyncGenerator[Answer, None]:
@@ -93,8 +95,6 @@ class DispatchStream:
     def _on_ended(self, request_id: str, task: asyncio.Task[None]) -> None:
         if self._tasks.get(request_id) is task:
             del self._tasks[request_id]
-        if not task.cancelled() and (error := task.exception()) is not None:
-            self._answers.put_nowait(error)
         self._end_if_done()
 
     def _end_if_done(self) -> None:

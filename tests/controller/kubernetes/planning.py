@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 from headway.controller.kubernetes.api import ResourceKind
+from headway.controller.kubernetes.cell_pod import CellTemplate
 from headway.controller.reconcile import Action, load_orders_of, reconcile
 from headway.core.cluster import Hardware, PlanWorker
 from headway.core.errors import FailedPreconditionError, HeadwayError, NotFoundError, UnavailableError
@@ -15,6 +16,13 @@ from headway.core.plan.serving import Assignment, ModelDeployment, Prediction, S
 
 EMPTY = ServingPlan(plan_id="", created_at_s=0.0, models=(), workers=(), assignments=())
 HARDWARE = Hardware(device="cpu", name="Test CPU", num_threads=1, memory_bytes=2**33)
+TEMPLATE = CellTemplate(
+    emulated_image="headway:1",
+    pod={
+        "metadata": {"labels": {"app": "headway"}},
+        "spec": {"containers": [{"name": "cell", "image": "headway-worker:1", "args": ["--port", "9000"]}]},
+    },
+)
 _LATENCY = LatencyModel(
     base_s=1e-3, per_prefill_token_s=1e-4, per_prefill_pair_s=0.0, per_decode_s=1e-4, per_context_token_s=0.0
 )

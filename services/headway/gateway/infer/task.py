@@ -32,7 +32,7 @@ def scoring(model: ServedModel) -> ServedModel:
     """One that judges pairs, a classifier with one label, or whose embeddings are compared."""
     encoder = model.spec.encoder
     if model.spec.task is not Task.EMBED and (encoder is None or not encoder.can_rerank):
-        raise _mismatch(model, "rerank")
+        raise _mismatch(model, "score texts in pairs")
     return model
 
 
