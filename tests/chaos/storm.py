@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
+import httpx
 import psutil
 from redis import Redis
 
@@ -134,13 +135,20 @@ class Storm:
 
         def is_idle() -> bool:
             looked_s = time.monotonic()
-            looks.append((looked_s, under_way.look()))
-            return not looks[-1][1]
+            try:
+                found = under_way.look()
+            except httpx.TransportError as error:
+                found = [repr(error)]
+            looks.append((looked_s, found))
+            return not found
 
         wait_for(lambda: under_way.look() != [])  # the books are those of what clients ask
         with self.crowd.resting():
             began_s = time.monotonic()
-            wait_for(is_idle, timeout_s=_IDLE_TIMEOUT_S, every_s=0.05)
+            try:
+                wait_for(is_idle, timeout_s=_IDLE_TIMEOUT_S, every_s=0.05)
+            except AssertionError as error:
+                raise AssertionError(f"under way by {', '.join(looks[-1][1])}\n{self.logs()}") from error
         return Idle(after_s=looks[-1][0] - began_s, last=looks[-2][1] if len(looks) > 1 else [])
 
     def violations(self) -> list[str]:

@@ -25,7 +25,7 @@ class ScriptedRouter(router_pb2_grpc.RouterServiceServicer):
         first_tokens: of requests with objectives.
         released: outcomes by lease id; a lease released twice on one stream shows twice. On another stream a gateway
             says again what it has said last, when the one before has broken off.
-        withdrawn: requests that were taken back before they had heard an answer, with the lease that they may hold.
+        withdrawn: attempts that were taken back before they had heard an answer, with the lease that they may have got.
         num_streams, num_ended: that gateways opened, and those of them that are over.
         fault, resumed_fault: the answer to all requests, and to those that have been at a worker before.
         delay_s: before each answer.
@@ -52,8 +52,8 @@ class ScriptedRouter(router_pb2_grpc.RouterServiceServicer):
     source: worker_pb2.PrefixSource | None = None
     slack_s: float | None = None
     lease_prefix: str = "lease"
-    _answering: dict[str, asyncio.Task[None]] = field(default_factory=dict)
-    _lease_ids: dict[str, str] = field(default_factory=dict)  # the latest of each request
+    _answering: dict[tuple[str, int], asyncio.Task[None]] = field(default_factory=dict)  # by request id and attempt
+    _lease_ids: dict[tuple[str, int], str] = field(default_factory=dict)
     _released_on: dict[str, int] = field(default_factory=dict)  # the stream's number by lease id
     _numbers: Any = field(default_factory=itertools.count)
 
@@ -91,14 +91,14 @@ class ScriptedRouter(router_pb2_grpc.RouterServiceServicer):
                 continue
             self.routed.append(message.route)
             answering = asyncio.create_task(self._answer(message.route, answers))
-            self._answering[message.route.request_id] = answering
+            self._answering[message.route.request_id, message.route.attempt] = answering
 
     async def _answer(
         self, request: router_pb2.Route, answers: "asyncio.Queue[router_pb2.DispatchResponse | None]"
     ) -> None:
         if self.delay_s:
             await asyncio.sleep(self.delay_s)
-        answer = router_pb2.DispatchResponse(request_id=request.request_id)
+        answer = router_pb2.DispatchResponse(request_id=request.request_id, attempt=request.attempt)
         try:
             answer.lease.CopyFrom(self._lease(request))
         except HeadwayError as error:
@@ -113,7 +113,8 @@ class ScriptedRouter(router_pb2_grpc.RouterServiceServicer):
         preferred = request.preferred_worker_id
         for worker_id, endpoint in sorted(self.workers.items(), key=lambda worker: worker[0] != preferred):
             if worker_id not in request.excluded_worker_ids:
-                lease_id = self._lease_ids[request.request_id] = f"{self.lease_prefix}-{next(self._numbers)}"
+                lease_id = f"{self.lease_prefix}-{next(self._numbers)}"
+                self._lease_ids[request.request_id, request.attempt] = lease_id
                 self.leased.append(lease_id)
                 target = None
                 if self.decode_worker_id and not (preferred or request.stays):
@@ -134,9 +135,10 @@ class ScriptedRouter(router_pb2_grpc.RouterServiceServicer):
     def _release(self, release: router_pb2.Release, stream: int) -> None:
         if not release.lease_id:
             self.withdrawn.append(release)
-            if (answering := self._answering.get(release.request_id)) is not None:
+            asked = release.request_id, release.attempt
+            if (answering := self._answering.get(asked)) is not None:
                 answering.cancel()
-            if (lease_id := self._lease_ids.get(release.request_id)) is None:
+            if (lease_id := self._lease_ids.get(asked)) is None:
                 return
             release = router_pb2.Release(lease_id=lease_id, outcome=release.outcome)
         if self._released_on.setdefault(release.lease_id, stream) == stream:

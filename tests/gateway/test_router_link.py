@@ -227,6 +227,81 @@ async def test_a_lease_that_came_after_a_newer_router_had_is_released_where_it_w
         await newer_server.stop(None)
 
 
+class LateRouter(router_pb2_grpc.RouterServiceServicer, health_pb2_grpc.HealthServicer):
+    """Stands still until a request has been asked for so often, and then gives each attempt its own lease."""
+
+    def __init__(self, *, num_attempts: int) -> None:
+        self.released: list[router_pb2.Release] = []
+        self._num_attempts = num_attempts
+
+    async def Check(self, request: Any, context: Any) -> health_pb2.HealthCheckResponse:  # noqa: N802
+        await asyncio.Event().wait()
+        raise AssertionError
+
+    async def Dispatch(  # noqa: N802
+        self, request_iterator: AsyncIterator[router_pb2.DispatchRequest], context: Any
+    ) -> AsyncIterator[router_pb2.DispatchResponse]:
+        routed: list[router_pb2.Route] = []
+        async for message in request_iterator:
+            if not message.HasField("route"):
+                self.released.append(message.release)
+                continue
+            routed.append(message.route)
+            for route in routed if len(routed) == self._num_attempts else ():
+                lease = router_pb2.Lease(lease_id=f"lease-{route.attempt}", endpoint="127.0.0.1:1")
+                yield router_pb2.DispatchResponse(request_id=route.request_id, attempt=route.attempt, lease=lease)
+
+
+async def test_an_answer_that_comes_late_is_not_taken_for_that_to_the_same_request_asked_again(
+    database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A stream that goes on elsewhere asks again and again: it took a lease that had ended, and left its own in the
+    router's books."""
+    monkeypatch.setattr("headway.gateway.router_link._PROBE_TIMEOUT_S", 0.1)
+    late, server = LateRouter(num_attempts=2), grpc.aio.server()
+    router_pb2_grpc.add_RouterServiceServicer_to_server(late, server)
+    health_pb2_grpc.add_HealthServicer_to_server(late, server)
+    await enter(database, server.add_insecure_port("127.0.0.1:0"))
+    await server.start()
+    async with Peers(Membership(database)).watching() as peers:
+        links = RouterLinks(peers, gateway_id="gateway")
+        with pytest.raises(UnavailableError, match="does not answer"):
+            await links.route(request("r"))
+        lease = await links.route(request("r"))
+        assert lease.lease_id == "lease-2"
+        links.release(release(lease.lease_id))
+        await eventually(lambda: len(late.released) == 2)
+        assert [(each.request_id, each.attempt) for each in late.released] == [("r", 1), ("", 0)]
+        assert late.released[1].lease_id == "lease-2"
+        await links.close()
+        await server.stop(None)
+
+
+async def test_a_request_that_is_given_up_when_its_stream_breaks_is_taken_back_from_the_next_router(
+    database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It may be the same one, which only this stream has lost."""
+    monkeypatch.setattr("headway.gateway.router_link._AWAITED_S", 0.0)
+    stuck, server = StuckRouter(), grpc.aio.server()
+    router_pb2_grpc.add_RouterServiceServicer_to_server(stuck, server)
+    await enter(database, server.add_insecure_port("127.0.0.1:0"))
+    await server.start()
+    async with Peers(Membership(database)).watching() as peers:
+        links = RouterLinks(peers, gateway_id="gateway")
+        asking = asyncio.create_task(links.route(request("r")))
+        await asyncio.wait_for(stuck.was_called.wait(), 15)
+        await server.stop(None)
+        with pytest.raises(UnavailableError):
+            await asking
+        router = ScriptedRouter(workers={"worker-0": "127.0.0.1:1"})
+        next_server, port = await scripted_router.start(router)
+        await enter(database, port)
+        await eventually(lambda: bool(router.withdrawn))
+        assert [(each.request_id, each.attempt) for each in router.withdrawn] == [("r", 1)]
+        await links.close()
+        await next_server.stop(None)
+
+
 @pytest.fixture
 async def one_stuck(
     database: Database, monkeypatch: pytest.MonkeyPatch
@@ -270,7 +345,8 @@ async def test_what_was_taken_back_from_a_stuck_router_is_not_taken_back_from_th
     links.release(release(lease.lease_id))
     await links.close()  # all is said by then
     assert [each.lease_id for each in standby.released] == ["before", lease.lease_id]
-    assert not standby.withdrawn
+    assert [each.attempt for each in standby.withdrawn] == [1], "the stuck one may have given a place, and lives on"
+    assert [each.attempt for each in standby.routed] == [2]
 
 
 async def test_where_none_comes_the_request_is_refused(database: Database, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -74,7 +74,7 @@ async def route_once(
     await call.write(router_pb2.DispatchRequest(route=message))
     answer = await call.read()
     assert isinstance(answer, router_pb2.DispatchResponse), await call.details()
-    assert answer.request_id == message.request_id
+    assert (answer.request_id, answer.attempt) == (message.request_id, message.attempt)
     await call.done_writing()
     if answer.HasField("error"):
         raise error_from_pb(answer.error)

@@ -1,5 +1,6 @@
 """The lease table against a plain list of leases, under random use."""
 
+from dataclasses import replace
 from random import Random
 
 import pytest
@@ -138,6 +139,13 @@ def test_a_lease_can_be_ended_by_the_name_of_its_request() -> None:
     assert lease_table.close_request("gateway-1", "a") is None
     assert lease_table.close_request("gateway-0", "a") is lease
     assert lease_table.close_request("gateway-0", "a") is None
+
+
+def test_a_lease_that_is_ended_by_the_name_of_its_request_is_of_the_attempt_that_is_named() -> None:
+    lease_table, lease = LeaseTable(FairShare()), replace(make_lease("one"), attempt=2)
+    lease_table.open(lease)
+    assert lease_table.close_request("gateway-0", "a", attempt=1) is None
+    assert lease_table.close_request("gateway-0", "a", attempt=2) is lease
 
 
 def test_integrity_fails_when_a_group_counts_a_lease_that_has_ended() -> None:

@@ -366,6 +366,33 @@ async def test_leases_of_clients_that_gave_up_do_not_stay(database: Database, ro
         assert (await router.fleet()).num_in_flight == 0
 
 
+async def test_what_is_said_of_an_attempt_that_was_given_up_ends_no_lease_of_the_next(
+    database: Database, routing: StartRouter
+) -> None:
+    async with ScriptedWorker.running(database, "worker-0"), routing() as router:
+        await router.route("a", attempt=1)
+        await router.route("a", attempt=2)
+        await router.release("", outcome="cancelled", gateway_id="gateway-0", request_id="a", attempt=1)
+        assert (await router.fleet()).num_in_flight == 1
+        await router.release("", outcome="cancelled", gateway_id="gateway-0", request_id="a", attempt=2)
+        assert (await router.fleet()).num_in_flight == 0
+
+
+async def test_who_waits_is_not_taken_back_with_an_earlier_attempt(database: Database, routing: StartRouter) -> None:
+    async with routing(plan=make_plan("worker-0")) as router:
+        call = router.stub.Dispatch(timeout=60)
+        route = router_pb2.Route(request_id="a", attempt=2, gateway_id="gateway-0", model="llama", resumed=True)
+        await call.write(router_pb2.DispatchRequest(route=route))
+        release = router_pb2.Release(gateway_id="gateway-0", request_id="a", attempt=1, outcome="cancelled")
+        await call.write(router_pb2.DispatchRequest(release=release))
+        async with ScriptedWorker.running(database, "worker-0"):
+            answer = await call.read()
+        assert isinstance(answer, router_pb2.DispatchResponse)
+        assert answer.attempt == 2
+        assert answer.HasField("lease")
+        await call.done_writing()
+
+
 async def test_a_negative_length_is_an_invalid_argument(database: Database, routing: StartRouter) -> None:
     async with ScriptedWorker.running(database, "worker-0"), routing() as router:
         error = await refusal(router, num_prompt_tokens=-1)

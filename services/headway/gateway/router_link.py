@@ -8,6 +8,8 @@ import time
 from collections import deque
 from collections.abc import AsyncIterator, Coroutine, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from itertools import count
 from typing import Any
 
 import grpc
@@ -57,6 +59,19 @@ class _RouterSilentError(UnavailableError):
         super().__init__("The router does not answer.", hint="Try again in a moment.", retry_after_s=1.0)
 
 
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    """A request that waits for its answer.
+
+    Attributes:
+        num_releases_before: how many there were on the stream before it.
+    """
+
+    attempt: int
+    answer: "asyncio.Future[Lease]"
+    num_releases_before: int
+
+
 class RouterLink:
     """A gateway's stream to one router. It opens with the first action; once broken it is not used again.
 
@@ -77,8 +92,7 @@ class RouterLink:
         self._num_heard = 0
         self._num_answers = 0
         self._peers = peers
-        self._waiting: dict[str, asyncio.Future[Lease]] = {}
-        self._releases_before: dict[str, int] = {}  # how many there were before each request that waits
+        self._waiting: dict[str, _Asked] = {}  # by request id
         self._actions: OutputQueue[router_pb2.DispatchRequest | None] = OutputQueue()  # None: no more
 
     @property
@@ -87,32 +101,20 @@ class RouterLink:
         return bool(self._waiting)
 
     async def route(self, message: router_pb2.Route) -> Lease:
-        """The router's answer. A request that is cancelled, or waits for a router that is stuck, is taken back, with
-        the lease that it may hold by then.
+        """The router's answer. Where none is waited for any more, whoever asked has to take the request back.
 
         Raises:
             _LinkBrokenError: nobody will answer here.
             HeadwayError: the router refuses, or is stuck.
         """
-        future: asyncio.Future[Lease] = asyncio.get_running_loop().create_future()
-        self._waiting[message.request_id] = future
-        self._releases_before[message.request_id] = self._num_heard + len(self.unheard)
+        answer: asyncio.Future[Lease] = asyncio.get_running_loop().create_future()
+        num_releases_before = self._num_heard + len(self.unheard)
+        self._waiting[message.request_id] = _Asked(message.attempt, answer, num_releases_before)
         self._actions.put(router_pb2.DispatchRequest(route=message))
-        withdrawal = router_pb2.Release(
-            gateway_id=message.gateway_id, request_id=message.request_id, outcome=LeaseOutcome.CANCELLED
-        )
         try:
-            return await future
-        except asyncio.CancelledError:
-            self.release(withdrawal)
-            raise
-        except _RouterSilentError:
-            # Never said again on another stream: by then the request may have its place from the router there.
-            self._actions.put(router_pb2.DispatchRequest(release=withdrawal))
-            raise
+            return await answer
         finally:
             self._waiting.pop(message.request_id, None)
-            self._releases_before.pop(message.request_id, None)
 
     def release(self, message: router_pb2.Release) -> None:
         self.unheard.append(message)
@@ -162,9 +164,9 @@ class RouterLink:
             num_answers = self._num_answers
             if self._waiting and not await self._is_alive(stub) and self._num_answers == num_answers:
                 log.warning("the router at %s does not answer; %d requests wait", self.endpoint, len(self._waiting))
-                for future in self._waiting.values():
-                    if not future.done():
-                        future.set_exception(_RouterSilentError())
+                for asked in self._waiting.values():
+                    if not asked.answer.done():
+                        asked.answer.set_exception(_RouterSilentError())
 
     async def _is_alive(self, stub: health_pb2_grpc.HealthStub) -> bool:
         """Any answer will do. Where there is no connection the stream says so."""
@@ -177,22 +179,23 @@ class RouterLink:
 
     def _take(self, answer: router_pb2.DispatchResponse) -> None:
         self._num_answers += 1
-        future = self._waiting.get(answer.request_id)
-        if future is None or future.done():  # taken back by now, and the router hears of that
+        asked = self._waiting.get(answer.request_id)
+        is_earlier = asked is not None and answer.attempt not in (0, asked.attempt)  # 0: older routers do not say
+        if asked is None or asked.answer.done() or is_earlier:  # taken back by now, and the router hears of that
             return
-        for _ in range(self._releases_before[answer.request_id] - self._num_heard):
+        for _ in range(asked.num_releases_before - self._num_heard):
             self.unheard.popleft()
             self._num_heard += 1
         if answer.HasField("error"):
-            future.set_exception(error_from_pb(answer.error))
+            asked.answer.set_exception(error_from_pb(answer.error))
         else:
-            future.set_result(_lease_from_pb(answer.lease))
+            asked.answer.set_result(_lease_from_pb(answer.lease))
 
     def _break(self, error: HeadwayError) -> None:
         self.is_broken = True
-        for future in self._waiting.values():
-            if not future.done():
-                future.set_exception(_LinkBrokenError(error))
+        for asked in self._waiting.values():
+            if not asked.answer.done():
+                asked.answer.set_exception(_LinkBrokenError(error))
         self._actions.put(None)
 
 
@@ -206,6 +209,7 @@ class RouterLinks:
         self._peers = peers
         self._gateway_id = gateway_id
         self._current: RouterLink | None = None
+        self._attempts = count(1)
         self._given_by: dict[str, RouterLink] = {}  # by id of a lease that is not released
         self._lost_s: dict[str, float] = {}  # when it was, by endpoint
         self._tasks: set[asyncio.Task[None]] = set()
@@ -216,7 +220,6 @@ class RouterLinks:
 
         Raises the HeadwayError with which the router refuses, or that there is none.
         """
-        message = _route_to_pb(request, gateway_id=self._gateway_id)
         began_s, is_first = time.monotonic(), True
         while True:
             try:
@@ -225,7 +228,7 @@ class RouterLinks:
                 fault: HeadwayError = error
             else:
                 try:
-                    return await self._ask(link, message)
+                    return await self._ask(link, request)
                 except _LinkBrokenError as broken:
                     fault = broken.cause
                 except _RouterSilentError:
@@ -243,9 +246,16 @@ class RouterLinks:
             else:
                 await self._peers.wait_for_change(timeout_s=min(left_s, _ASKED_EVERY_S))
 
-    async def _ask(self, link: RouterLink, message: router_pb2.Route) -> Lease:
+    async def _ask(self, link: RouterLink, request: PlaceRequest) -> Lease:
+        """The answer of the router there. An attempt that is given up is taken back, with the lease that it may have
+        got by then, and no other attempt of the request."""
+        message = _route_to_pb(request, gateway_id=self._gateway_id, attempt=next(self._attempts))
         try:
             lease = await link.route(message)
+        except (asyncio.CancelledError, _RouterSilentError, _LinkBrokenError):
+            self._say(link, _withdrawal_of(message))
+            raise
+        else:
             self._given_by[lease.lease_id] = link
             return lease
         finally:
@@ -263,12 +273,16 @@ class RouterLinks:
         again on the next: a router that is new does not know the lease, and one that was only stuck must hear of it.
         """
         link = self._given_by.pop(release.lease_id, None)
-        if link is None or link.is_broken:
-            self._release([_release_to_pb(release)])
-            return
-        link.release(_release_to_pb(release))
-        if link is not self._current:
+        self._say(link, _release_to_pb(release))
+        if link is not None and link is not self._current:
             self._finish_unless_needed(link)
+
+    def _say(self, link: RouterLink | None, message: router_pb2.Release) -> None:
+        """On this stream, or on another where it is none any more."""
+        if link is None or link.is_broken:
+            self._release([message])
+        else:
+            link.release(message)
 
     def _release(self, messages: Sequence[router_pb2.Release]) -> None:
         try:
@@ -331,9 +345,10 @@ class RouterLinks:
         task.add_done_callback(self._tasks.discard)
 
 
-def _route_to_pb(request: PlaceRequest, *, gateway_id: str) -> router_pb2.Route:
+def _route_to_pb(request: PlaceRequest, *, gateway_id: str, attempt: int) -> router_pb2.Route:
     return router_pb2.Route(
         request_id=request.request_id,
+        attempt=attempt,
         model=request.model,
         gateway_id=gateway_id,
         num_prompt_tokens=request.num_prompt_tokens,
@@ -351,6 +366,15 @@ def _route_to_pb(request: PlaceRequest, *, gateway_id: str) -> router_pb2.Route:
         tenant=request.tenant,
         tenant_weight=request.tenant_weight,
         adapter=request.adapter,
+    )
+
+
+def _withdrawal_of(message: router_pb2.Route) -> router_pb2.Release:
+    return router_pb2.Release(
+        gateway_id=message.gateway_id,
+        request_id=message.request_id,
+        attempt=message.attempt,
+        outcome=LeaseOutcome.CANCELLED,
     )
 
 

@@ -15,10 +15,19 @@ from headway.rpc.tasks import tell_failure
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """The router's answer to one request: a lease, or an error."""
+    """The router's answer to one attempt of a request: a lease, or an error."""
 
     request_id: str
+    attempt: int
     outcome: Lease | HeadwayError
+
+
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    """A request that waits for its answer."""
+
+    attempt: int
+    task: asyncio.Task[None]
 
 
 class DispatchStream:
@@ -27,7 +36,7 @@ class DispatchStream:
     def __init__(self, service: RouterService, *, tracing: Tracing) -> None:
         self._service = service
         self._tracing = tracing
-        self._tasks: dict[str, asyncio.Task[None]] = {}
+        self._waiting: dict[str, _Asked] = {}  # by request id
         self._answers: asyncio.Queue[Answer | BaseException | None] = asyncio.Queue()
         self._is_finished = False
 
@@ -35,7 +44,7 @@ class DispatchStream:
         """Looks for a place in the background; of two requests with one id the later counts."""
         self._withdraw(request.request_id)
         task = asyncio.create_task(self._route(request))
-        self._tasks[request.request_id] = task
+        self._waiting[request.request_id] = _Asked(request.attempt, task)
         tell_failure(task, self.fail)
         task.add_done_callback(lambda task: self._on_ended(request.request_id, task))
 
@@ -45,11 +54,11 @@ class DispatchStream:
 
     def release(self, release: Release) -> None:
         """Ends a lease; one that its request still waits for is never given."""
-        self._withdraw(release.request_id)
+        self._withdraw(release.request_id, attempt=release.attempt)
         self._service.release(release)
 
-    def refuse(self, request_id: str, error: HeadwayError) -> None:
-        self._answers.put_nowait(Answer(request_id, error))
+    def refuse(self, request_id: str, error: HeadwayError, *, attempt: int) -> None:
+        self._answers.put_nowait(Answer(request_id, attempt, error))
 
     def finish(self) -> None:
         """The gateway asks for nothing more: `answers` ends with the last answer."""
@@ -69,9 +78,10 @@ class DispatchStream:
 
     async def close(self) -> None:
         """Withdraws what waits, and takes back the leases that could not be told any more."""
-        for task in self._tasks.values():
+        tasks = [asked.task for asked in self._waiting.values()]
+        for task in tasks:
             task.cancel()
-        await asyncio.gather(*self._tasks.values(), return_exceptions=True)
+        await asyncio.gather(*tasks, return_exceptions=True)
         while not self._answers.empty():
             answer = self._answers.get_nowait()
             if isinstance(answer, Answer) and isinstance(answer.outcome, Lease):
@@ -85,18 +95,20 @@ class DispatchStream:
                 outcome = await self._service.route(request)
         except HeadwayError as error:
             outcome = error
-        self._answers.put_nowait(Answer(request.request_id, outcome))
+        self._answers.put_nowait(Answer(request.request_id, request.attempt, outcome))
 
-    def _withdraw(self, request_id: str) -> None:
-        task = self._tasks.pop(request_id, None)
-        if task is not None:
-            task.cancel()
+    def _withdraw(self, request_id: str, *, attempt: int = 0) -> None:
+        asked = self._waiting.get(request_id)
+        if asked is not None and attempt in (0, asked.attempt):
+            del self._waiting[request_id]
+            asked.task.cancel()
 
     def _on_ended(self, request_id: str, task: asyncio.Task[None]) -> None:
-        if self._tasks.get(request_id) is task:
-            del self._tasks[request_id]
+        asked = self._waiting.get(request_id)
+        if asked is not None and asked.task is task:
+            del self._waiting[request_id]
         self._end_if_done()
 
     def _end_if_done(self) -> None:
-        if self._is_finished and not self._tasks:
+        if self._is_finished and not self._waiting:
             self._answers.put_nowait(None)

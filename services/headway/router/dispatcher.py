@@ -143,7 +143,7 @@ class Dispatcher:
         if release.lease_id:
             lease = self.lease_table.close(release.lease_id)
         else:
-            lease = self.lease_table.close_request(release.gateway_id, release.request_id)
+            lease = self.lease_table.close_request(release.gateway_id, release.request_id, attempt=release.attempt)
         if lease is not None:
             self.vacate(lease, is_complete=release.outcome is LeaseOutcome.COMPLETE)
             if release.outcome is LeaseOutcome.COMPLETE and release.ttft_s is not None:
@@ -200,6 +200,7 @@ class Dispatcher:
         lease = Lease(
             lease_id=f"{self._instance_id}-{self._num_decisions}",
             request_id=request.request_id,
+            attempt=request.attempt,
             gateway_id=request.gateway_id,
             tenant=request.tenant,
             tenant_weight=request.tenant_weight,

@@ -17,6 +17,7 @@ class Lease:
     """A request's place in a group.
 
     Attributes:
+        attempt: of the request, that has got it.
         num_sequences: that it stands for in the group's load.
         num_prefill_tokens: prompt tokens that the group has to compute for it.
         num_cached_tokens: prompt tokens that the group is believed to hold.
@@ -62,6 +63,7 @@ class Lease:
     commitment: Commitment | None = None
     tenant: str = ""
     tenant_weight: float = 1.0
+    attempt: int = 0
 
     @property
     def place(self) -> Place:
@@ -117,7 +119,8 @@ class Release:
     """The gateway's last word on a lease.
 
     Attributes:
-        lease_id: empty where the gateway gave up before it learned of the lease; then request and gateway name it.
+        lease_id: empty where the gateway gave up before it learned of the lease; then gateway, request and attempt name
+            it, or any of the request's attempts where that is 0.
         ttft_s, tpot_s, e2e_s: measured; None if never reached.
         num_output_tokens: of all its sequences.
         slo: what it was measured against; empty for the lease's own.
@@ -127,6 +130,7 @@ class Release:
     lease_id: str = ""
     gateway_id: str = ""
     request_id: str = ""
+    attempt: int = 0
     ttft_s: float | None = None
     tpot_s: float | None = None
     e2e_s: float | None = None

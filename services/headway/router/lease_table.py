@@ -118,9 +118,10 @@ class LeaseTable:
             del self._gateways[lease.gateway_id]
         return lease
 
-    def close_request(self, gateway_id: str, request_id: str) -> Lease | None:
-        """Ends the lease that a request holds; None if it holds none."""
-        return self.close(self._requests.get((gateway_id, request_id), ""))
+    def close_request(self, gateway_id: str, request_id: str, *, attempt: int = 0) -> Lease | None:
+        """Ends the lease that a request holds; None if it holds none, or only one of another attempt than is named."""
+        lease = self.find(self._requests.get((gateway_id, request_id), ""))
+        return None if lease is None or (attempt and attempt != lease.attempt) else self.close(lease.lease_id)
 
     def close_gateway(self, gateway_id: str, *, before_s: float) -> list[Lease]:
         """Ends what a gateway leased before a moment, and returns it."""

@@ -11,6 +11,7 @@ class RoutingRequest:
 
     Attributes:
         request_id: unique within its gateway; a request holds one lease at a time.
+        attempt: tells apart the times that the gateway asked for it; 0 where it does not say.
         gateway_id: member id of the gateway.
         num_prompt_tokens: the prompt's tokens, all of them to be prefilled where nothing is cached.
         max_output_tokens: the most output tokens of each sequence.
@@ -47,3 +48,4 @@ class RoutingRequest:
     tenant_weight: float = 1.0
     traceparent: str = ""
     adapter: str = ""
+    attempt: int = 0

@@ -57,7 +57,7 @@ async def _read(requests: AsyncIterator[router_pb2.DispatchRequest], dispatch_st
             else:
                 dispatch_stream.release(_release_from_pb(action))
         except InvalidArgumentError as error:
-            dispatch_stream.refuse(action.request_id, error)
+            dispatch_stream.refuse(action.request_id, error, attempt=action.attempt)
     dispatch_stream.finish()
 
 
@@ -86,6 +86,7 @@ def _request_from_pb(message: router_pb2.Route) -> RoutingRequest:
         tenant=message.tenant,
         tenant_weight=tenant_weight,
         adapter=message.adapter,
+        attempt=message.attempt,
     )
 
 
@@ -101,6 +102,7 @@ def _release_from_pb(message: router_pb2.Release) -> Release:
         lease_id=message.lease_id,
         gateway_id=message.gateway_id,
         request_id=message.request_id,
+        attempt=message.attempt,
         ttft_s=message.ttft_s if message.HasField("ttft_s") else None,
         tpot_s=message.tpot_s if message.HasField("tpot_s") else None,
         e2e_s=message.e2e_s if message.HasField("e2e_s") else None,
@@ -110,9 +112,12 @@ def _release_from_pb(message: router_pb2.Release) -> Release:
 
 
 def _answer_to_pb(answer: Answer) -> router_pb2.DispatchResponse:
+    message = router_pb2.DispatchResponse(request_id=answer.request_id, attempt=answer.attempt)
     if isinstance(answer.outcome, Lease):
-        return router_pb2.DispatchResponse(request_id=answer.request_id, lease=_lease_to_pb(answer.outcome))
-    return router_pb2.DispatchResponse(request_id=answer.request_id, error=error_to_pb(answer.outcome))
+        message.lease.CopyFrom(_lease_to_pb(answer.outcome))
+    else:
+        message.error.CopyFrom(error_to_pb(answer.outcome))
+    return message
 
 
 def _lease_to_pb(lease: Lease) -> router_pb2.Lease:
