@@ -245,6 +245,19 @@ def test_the_sdk_embeds_classifies_and_reranks(stack: RunningStack, directory: P
         ranked = client.rerank(QUERY, TEXTS, model="judge", top_n=1)
         scores = relevance(directory, QUERY, TEXTS)
         assert ranked[0].document == TEXTS[int(np.argmax(scores))]
+        assert client.score(QUERY, TEXTS, model="judge") == pytest.approx(scores, abs=TOLERANCE)
+        rows = embeddings(directory, TEXTS)
+        assert client.score(TEXTS, TEXTS[::-1], model="bert") == pytest.approx(
+            [float(a @ b) for a, b in zip(rows, rows[::-1], strict=True)], abs=TOLERANCE
+        )
+        assert client.rerank(TEXTS[1], TEXTS, model="bert")[0].index == 1
+        with pytest.raises(InvalidArgumentError, match="does not score texts in pairs"):
+            client.rerank(QUERY, TEXTS, model="moods")
+        with pytest.raises(InvalidArgumentError, match="text_1 has 2 texts and text_2 has 3"):
+            client.score(TEXTS[:2], [QUERY] * 3, model="judge")
+        with pytest.raises(InvalidArgumentError) as refused:
+            client.rerank(QUERY, [], model="judge")
+        assert refused.value.field == "text_2"
         classes = client.classify(TEXTS, model="moods")
         assert [max(item.scores, key=item.scores.__getitem__) for item in classes] == [item.label for item in classes]
         with pytest.raises(InvalidArgumentError, match="does not"):

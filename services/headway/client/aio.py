@@ -28,7 +28,8 @@ from headway.client.infer import (
     classes_from_pb,
     embeddings_from_pb,
     infer_to_pb,
-    rankings_from_pb,
+    rankings,
+    score_to_pb,
 )
 from headway.client.prompt import GenerateOptions, Prompt
 from headway.client.status import ClusterStatus
@@ -121,6 +122,20 @@ class AsyncClient:
         request = infer_to_pb(as_inputs(inputs), model=model, options=options)
         return classes_from_pb(await self._infer(request, timeout_s=options.get("timeout_s")))
 
+    async def score(
+        self,
+        text_1: str | Sequence[str],
+        text_2: str | Sequence[str],
+        *,
+        model: str | None = None,
+        **options: Unpack[InferOptions],
+    ) -> list[float]:
+        """Returns the score of each pair of texts, as `Client.score`."""
+        request = score_to_pb(text_1, text_2, model=model, options=options)
+        request.model = request.model or only_model(await self.models())
+        response = await self._call(self._stub.Score, request, timeout_s=options.get("timeout_s"))
+        return list(response.scores)
+
     async def rerank(
         self,
         query: str,
@@ -131,9 +146,8 @@ class AsyncClient:
         **options: Unpack[InferOptions],
     ) -> list[Ranking]:
         """Orders documents by their relevance to the query, as `Client.rerank`."""
-        request = infer_to_pb([(query, document) for document in documents], model=model, options=options)
-        response = await self._infer(request, timeout_s=options.get("timeout_s"))
-        return rankings_from_pb(response, documents, top_n=top_n)
+        scores = await self.score(query, list(documents), model=model, **options)
+        return rankings(scores, documents, top_n=top_n)
 
     async def models(self) -> list[ServedModel]:
         """Lists the models that can be asked for."""

@@ -28,7 +28,8 @@ from headway.client.infer import (
     classes_from_pb,
     embeddings_from_pb,
     infer_to_pb,
-    rankings_from_pb,
+    rankings,
+    score_to_pb,
 )
 from headway.client.prompt import GenerateOptions, Prompt
 from headway.client.status import ClusterStatus
@@ -147,6 +148,32 @@ class Client:
         request = infer_to_pb(as_inputs(inputs), model=model, options=options)
         return classes_from_pb(self._infer(request, timeout_s=options.get("timeout_s")))
 
+    def score(
+        self,
+        text_1: str | Sequence[str],
+        text_2: str | Sequence[str],
+        *,
+        model: str | None = None,
+        **options: Unpack[InferOptions],
+    ) -> list[float]:
+        """Returns how much two texts belong together, as a cross-encoder judges it, or by the cosine between their
+        embeddings, where the model gives those.
+
+        Args:
+            text_1: a text for all of the others, or as many texts.
+            text_2: a text, or several.
+            model: as `models` names it; may be left out when one is served.
+            options: see `InferOptions`.
+
+        Raises:
+            InvalidArgumentError, NotFoundError, ResourceExhaustedError, UnavailableError, DeadlineExceededError ...:
+                what the server refused, or why it could not be reached.
+        """
+        request = score_to_pb(text_1, text_2, model=model, options=options)
+        request.model = request.model or only_model(self.models())
+        response = self._call(self._stub.Score, request, timeout_s=options.get("timeout_s"))
+        return list(response.scores)
+
     def rerank(
         self,
         query: str,
@@ -156,10 +183,9 @@ class Client:
         top_n: int | None = None,
         **options: Unpack[InferOptions],
     ) -> list[Ranking]:
-        """Orders documents by their relevance to the query, the best first, `top_n` of them; errors as for `embed`."""
-        request = infer_to_pb([(query, document) for document in documents], model=model, options=options)
-        response = self._infer(request, timeout_s=options.get("timeout_s"))
-        return rankings_from_pb(response, documents, top_n=top_n)
+        """Orders documents by their relevance to the query, the best first, `top_n` of them; errors as for `score`."""
+        scores = self.score(query, list(documents), model=model, **options)
+        return rankings(scores, documents, top_n=top_n)
 
     def models(self) -> list[ServedModel]:
         """Lists the models that can be asked for."""

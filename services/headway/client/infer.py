@@ -1,6 +1,7 @@
 """Requests to models that do not generate, and their answers."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TypeAlias, TypedDict, cast
 
@@ -16,7 +17,7 @@ Input: TypeAlias = str | tuple[str, str] | Sequence[int]
 
 
 class InferOptions(TypedDict, total=False):
-    """Options of `embed`, `classify` and `rerank`.
+    """Options of `embed`, `classify`, `score` and `rerank`.
 
     Keys:
         truncate_prompt_tokens: keeps so many tokens of each input, from its start; -1 as many as the model takes. What
@@ -70,9 +71,7 @@ def infer_to_pb(
         TypeError: an option that does not exist.
         InvalidArgumentError: an input or an option of the wrong type.
     """
-    if unknown := options.keys() - InferOptions.__annotations__:
-        raise TypeError(f"got an unexpected keyword argument {min(unknown)!r}")
-    try:
+    with _checking(options):
         return inference_pb2.InferRequest(
             model=model or "",
             inputs=[input_to_pb(_input(value)) for value in inputs],
@@ -82,10 +81,22 @@ def infer_to_pb(
             priority=options.get("priority", 0),
             request_id=options.get("request_id", ""),
         )
-    except (TypeError, ValueError) as error:
-        raise InvalidArgumentError(
-            f"The request cannot be sent: {error}.", hint="Check its types and ranges."
-        ) from error
+
+
+def score_to_pb(
+    text_1: str | Sequence[str], text_2: str | Sequence[str], *, model: str | None, options: InferOptions
+) -> inference_pb2.ScoreRequest:
+    """Converts a request; `timeout_s` is the call's and not part of it. Raises what `infer_to_pb` does."""
+    with _checking(options):
+        return inference_pb2.ScoreRequest(
+            model=model or "",
+            text_1=[text_1] if isinstance(text_1, str) else text_1,
+            text_2=[text_2] if isinstance(text_2, str) else text_2,
+            truncate_prompt_tokens=options.get("truncate_prompt_tokens"),
+            slo=_slo_to_pb(options),
+            priority=options.get("priority", 0),
+            request_id=options.get("request_id", ""),
+        )
 
 
 def as_inputs(value: Input | Sequence[Input]) -> Sequence[Input]:
@@ -111,15 +122,23 @@ def classes_from_pb(message: inference_pb2.InferResponse) -> list[Classification
     ]
 
 
-def rankings_from_pb(
-    message: inference_pb2.InferResponse, documents: Sequence[str], *, top_n: int | None
-) -> list[Ranking]:
-    """Orders documents, the best first; InvalidArgumentError where the model has not one score for a pair."""
-    if len(message.labels) != 1:
-        raise InvalidArgumentError("The model does not rerank: it has not one label.", field="model")
-    scores = [output.values[0] for output in message.outputs]
+def rankings(scores: Sequence[float], documents: Sequence[str], *, top_n: int | None) -> list[Ranking]:
+    """Orders documents, the best first."""
     order = sorted(range(len(scores)), key=lambda i: -scores[i])
     return [Ranking(index=i, document=documents[i], score=scores[i]) for i in order[:top_n]]
+
+
+@contextmanager
+def _checking(options: InferOptions) -> Iterator[None]:
+    """Refuses options that do not exist, and says what cannot be converted."""
+    if unknown := options.keys() - InferOptions.__annotations__:
+        raise TypeError(f"got an unexpected keyword argument {min(unknown)!r}")
+    try:
+        yield
+    except (TypeError, ValueError) as error:
+        raise InvalidArgumentError(
+            f"The request cannot be sent: {error}.", hint="Check its types and ranges."
+        ) from error
 
 
 def _input(value: Input) -> InferInput:

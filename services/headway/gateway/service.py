@@ -12,6 +12,7 @@ from headway.gateway.constraint import check_guide
 from headway.gateway.generation import Generator
 from headway.gateway.infer.job import InferAnswer, make_infer_job
 from headway.gateway.infer.run import Inferrer
+from headway.gateway.infer.score import Scores, TextPairs, score
 from headway.gateway.infer.sequences import tokenize
 from headway.gateway.job import Arrival, Job, Prompt, check_num_sequences, make_job
 from headway.gateway.key_ring import KeyRing
@@ -166,6 +167,14 @@ class GatewayService:
         )
         request_id = job_id(request_id_var.get())
         return await self._inferrer.infer(make_infer_job(request_id, model=model, sequences=sequences, arrival=arrival))
+
+    async def score(self, model: ServedModel, pairs: TextPairs, *, truncate_to: int | None, arrival: Arrival) -> Scores:
+        """Scores pairs of texts by a model; see `score` and `infer`."""
+
+        async def infer(inputs: Sequence[InferInput], field: str) -> InferAnswer:
+            return await self.infer(model, inputs, field=field, truncate_to=truncate_to, arrival=arrival)
+
+        return await score(pairs, task=model.spec.task, infer=infer)
 
     def waiting_for(self) -> list[str]:
         """Returns what keeps the stack from answering for every model, in words; empty when it is ready."""

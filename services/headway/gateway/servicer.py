@@ -12,9 +12,10 @@ from headway.core.slo import Slo
 from headway.gateway.bounds import MAX_MESSAGES, check_num_entries
 from headway.gateway.caller import Caller
 from headway.gateway.constraint import Constraints
+from headway.gateway.infer.score import TextPairs
 from headway.gateway.infer.sequences import check_num_inputs
 from headway.gateway.infer.shorten import MAX_INLINE_ROWS, check_dimensions, shorten
-from headway.gateway.infer.task import embedding, generating, inferring
+from headway.gateway.infer.task import embedding, generating, inferring, scoring
 from headway.gateway.job import Arrival, Delta, Job, Prompt, Usage
 from headway.gateway.keys import authorization_of
 from headway.gateway.model import ServedModel
@@ -93,6 +94,22 @@ class InferenceServicer(inference_pb2_grpc.InferenceServiceServicer):
                 request_id=request_id_var.get(),
             )
 
+    async def Score(self, request: inference_pb2.ScoreRequest, context: Context) -> inference_pb2.ScoreResponse:
+        with self._receiving(request, context, name="Score") as arrival:
+            for field, texts in (("text_1", request.text_1), ("text_2", request.text_2)):
+                check_num_inputs(len(texts), field=field)
+            scores = await self._service.score(
+                scoring(await self._service.awake(request.model)),
+                TextPairs(firsts=request.text_1, seconds=request.text_2, first_field="text_1", second_field="text_2"),
+                truncate_to=request.truncate_prompt_tokens if request.HasField("truncate_prompt_tokens") else None,
+                arrival=arrival,
+            )
+            return inference_pb2.ScoreResponse(
+                scores=scores.values.tolist(),
+                usage=common_pb2.Usage(prompt_tokens=scores.num_tokens),
+                request_id=request_id_var.get(),
+            )
+
     async def Tokenize(
         self, request: inference_pb2.TokenizeRequest, context: Context
     ) -> inference_pb2.TokenizeResponse:
@@ -146,7 +163,11 @@ class InferenceServicer(inference_pb2_grpc.InferenceServiceServicer):
 
     @contextmanager
     def _receiving(
-        self, request: inference_pb2.GenerateRequest | inference_pb2.InferRequest, context: Context, *, name: str
+        self,
+        request: inference_pb2.GenerateRequest | inference_pb2.InferRequest | inference_pb2.ScoreRequest,
+        context: Context,
+        *,
+        name: str,
     ) -> Iterator[Arrival]:
         """A request's slot, id and span."""
         arrived_s = time.monotonic()

@@ -2,7 +2,7 @@
 
 import base64
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable
 from typing import Any, TypeAlias, TypeVar
 
 import numpy as np
@@ -10,20 +10,15 @@ from numpy.typing import NDArray
 from starlette.types import Send
 
 from headway.core.errors import InvalidArgumentError
-from headway.core.infer import InferInput, TextInput
-from headway.core.model import Task
-from headway.gateway.infer.job import InferAnswer
 from headway.gateway.infer.shorten import MAX_INLINE_ROWS, check_dimensions, shorten
 from headway.gateway.infer.task import classifying, embedding, scoring
 from headway.gateway.job import Arrival
-from headway.gateway.model import ServedModel
 from headway.gateway.openai.handler import RequestHandler
 from headway.gateway.openai.infer_schema import (
     ClassifyRequest,
     EmbeddingRequest,
     RerankRequest,
     ScoreRequest,
-    TextPairs,
 )
 from headway.gateway.openai.pieces import dumps_in_pieces
 from headway.gateway.openai.strict import ModelRequest
@@ -103,61 +98,32 @@ async def rerank(service: GatewayService, request: RerankRequest, arrival: Arriv
     model = scoring(await service.awake(request.model))
     if request.top_n is not None and request.top_n < 1:
         raise InvalidArgumentError(f"top_n is {request.top_n}; it must be at least 1.", field="top_n")
-    scores, num_tokens = await _score(
-        service, model, request.pairs, truncate_to=request.truncate_prompt_tokens, arrival=arrival
-    )
-    best = sorted(range(len(scores)), key=lambda i: -scores[i])[: request.top_n]
+    scores = await service.score(model, request.pairs, truncate_to=request.truncate_prompt_tokens, arrival=arrival)
+    best = sorted(range(len(scores.values)), key=lambda i: -scores.values[i])[: request.top_n]
     return {
         "id": f"rerank-{request_id_var.get()}",
         "model": model.name,
         "results": [
-            {"index": i, "relevance_score": float(scores[i])}
+            {"index": i, "relevance_score": float(scores.values[i])}
             | ({"document": {"text": request.documents[i]}} if request.return_documents else {})
             for i in best
         ],
-        "usage": _usage(num_tokens),
+        "usage": _usage(scores.num_tokens),
     }
 
 
 async def score(service: GatewayService, request: ScoreRequest, arrival: Arrival) -> Document:
     """Scores how much two texts belong together, in vLLM's shape."""
     model = scoring(await service.awake(request.model))
-    scores, num_tokens = await _score(
-        service, model, request.pairs, truncate_to=request.truncate_prompt_tokens, arrival=arrival
-    )
+    scores = await service.score(model, request.pairs, truncate_to=request.truncate_prompt_tokens, arrival=arrival)
     return {
         "id": f"score-{request_id_var.get()}",
         "object": "list",
         "created": int(time.time()),
         "model": model.name,
-        "data": [{"index": i, "object": "score", "score": float(each)} for i, each in enumerate(scores)],
-        "usage": _usage(num_tokens),
+        "data": [{"index": i, "object": "score", "score": float(each)} for i, each in enumerate(scores.values)],
+        "usage": _usage(scores.num_tokens),
     }
-
-
-async def _score(
-    service: GatewayService, model: ServedModel, pairs: TextPairs, *, truncate_to: int | None, arrival: Arrival
-) -> tuple[NDArray[np.float32], int]:
-    """The score of each pair, as a cross-encoder judges it, or by the cosine between the embeddings of the two; and how
-    many tokens were computed.
-    """
-
-    async def infer(inputs: Sequence[InferInput], field: str) -> InferAnswer:
-        return await service.infer(model, inputs, field=field, truncate_to=truncate_to, arrival=arrival)
-
-    if model.spec.task is not Task.EMBED:
-        answer = await infer(pairs.inputs, pairs.second_field)
-        return answer.vectors[:, 0], answer.num_tokens
-    firsts = await infer(list(map(TextInput, pairs.firsts)), pairs.first_field)
-    seconds = await infer(list(map(TextInput, pairs.seconds)), pairs.second_field)
-    return _cosines(firsts.vectors, seconds.vectors), firsts.num_tokens + seconds.num_tokens
-
-
-def _cosines(firsts: NDArray[np.float32], seconds: NDArray[np.float32]) -> NDArray[np.float32]:
-    """The cosine between each two rows, or one and all, of shape [n]; 0 where one has no length."""
-    lengths = np.linalg.norm(firsts, axis=1) * np.linalg.norm(seconds, axis=1)
-    cosines: NDArray[np.float32] = (firsts * seconds).sum(axis=1) / np.maximum(lengths, np.finfo(np.float32).tiny)
-    return cosines
 
 
 def _as_is(row: NDArray[np.float32]) -> NDArray[np.float32]:

@@ -1,6 +1,5 @@
 """Bodies of the requests to models that do not generate."""
 
-from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field
@@ -8,6 +7,7 @@ from pydantic_core import PydanticCustomError
 
 from headway.core.errors import InvalidArgumentError
 from headway.core.infer import InferInput, TextInput
+from headway.gateway.infer.score import TextPairs
 from headway.gateway.openai.input_form import PassageObject, Prompts
 from headway.gateway.openai.strict import ModelRequest
 
@@ -61,34 +61,6 @@ class EmbeddingRequest(InputRequest):
 
 class ClassifyRequest(InputRequest):
     """The body of POST /v1/classify."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TextPairs:
-    """Texts of which each has a counterpart; a single first one is that of all.
-
-    Attributes:
-        first_field, second_field: the request's fields that they came in.
-    """
-
-    firsts: list[str]
-    seconds: list[str]
-    first_field: str
-    second_field: str
-
-    def __post_init__(self) -> None:
-        if len(self.firsts) not in (1, len(self.seconds)):
-            raise InvalidArgumentError(
-                f"{self.first_field} has {len(self.firsts)} texts and {self.second_field} has {len(self.seconds)}.",
-                hint=f"Send as many of both, or one {self.first_field} for all.",
-                field=self.first_field,
-            )
-
-    @property
-    def inputs(self) -> list[InferInput]:
-        """Each pair as one input."""
-        firsts = self.firsts * len(self.seconds) if len(self.firsts) == 1 else self.firsts
-        return [TextInput(*pair) for pair in zip(firsts, self.seconds, strict=True)]
 
 
 class RerankRequest(ModelRequest):
