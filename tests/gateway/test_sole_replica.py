@@ -7,7 +7,10 @@ import httpx
 import openai
 import pytest
 
-from headway.core.errors import ResourceExhaustedError
+from headway.core.errors import ResourceExhaustedError, UnavailableError
+from tests.gateway import scripted_worker
+from tests.gateway.relay import relaying
+from tests.gateway.scripted_worker import ScriptedWorker
 from tests.gateway.test_resumption import worker_process
 from tests.gateway.world import MODEL, PLAIN_MODEL, Gateway, World, wait_for
 
@@ -82,6 +85,26 @@ def test_a_request_that_is_sent_elsewhere_is_computed_there(client: openai.OpenA
         (submitted,) = world.worker.submitted
         wait_for(lambda: world.worker.cancelled == [submitted.request_id])
         world.router.workers = {"worker-0": world.worker_endpoint}
+
+
+def test_what_a_worker_said_before_it_was_left_is_not_taken_for_what_it_says_when_it_is_asked_again(
+    client: openai.OpenAI, world: World, text: str
+) -> None:
+    """It was taken back for another worker, which refused it, and came again while tokens were still on their way."""
+    refusing = ScriptedWorker(fail_submit=UnavailableError("The worker is going away."))
+    server, port = world.run(scripted_worker.start(refusing))
+    with relaying(world.worker_endpoint) as relay:
+        world.router.workers, world.router.delay_s = {"worker-0": relay.endpoint}, 0.0
+        assert client.completions.create(**BODY).choices[0].text == text
+        world.worker.submitted.clear()
+        world.router.workers = {"worker-9": f"127.0.0.1:{port}", "worker-0": relay.endpoint}
+        world.router.delay_s, world.worker.step_s, relay.delay_s = 0.1, 0.1, 0.3
+        assert client.completions.create(**BODY).choices[0].text == text
+        assert len(refusing.submit_groups) == 1
+        first, second = (each.request_id for each in world.worker.submitted)
+        assert second == f"{first}.2"
+        world.router.workers = {"worker-0": world.worker_endpoint}
+    world.run(server.stop(None))
 
 
 def test_a_client_that_leaves_takes_its_request_back_from_both(gateway: Gateway, world: World, text: str) -> None:

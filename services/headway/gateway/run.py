@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, MutableMapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import count
 from typing import TypeAlias
 
 from headway.core.errors import ErrorCode, HeadwayError, ResourceExhaustedError, UnavailableError
@@ -103,10 +104,12 @@ class Run:
         self._resume_timeout_s = resume_timeout_s
         self._retry = RetryDeadline(clock)
         self._watch = Stopwatch(job.arrived_s, num_sequences=job.options.num_parallel)
-        self._running = decodings_of(job, prompt_index)
+        self._running = decodings_of(job, prompt_index)  # by the ids that the worker knows them by
+        self._left: set[WorkerLink] = set()  # links that they were withdrawn from
         request = next(iter(self._running.values())).request
         self._trial = Trial(quarantine, model=job.model.name, fingerprint=partial(generation_fingerprint, request))
         self._wanted = place_request(job, prompt_index)
+        self._numbers = count(2)
         self._placed_s = 0.0  # by the clock, when the last lease came
         self._latest_start_s = math.inf  # by the clock, for its objectives; known with the first lease
         self._journal = job.journal
@@ -253,21 +256,29 @@ class Run:
         return None if route is None else self._submit(route)
 
     def _submit(self, route: Route) -> _Submission:
-        """Hands the sequences over; each time with an output queue of its own, so that nothing old arrives late.
+        """Hands the sequences over; each time with an output queue of its own, so that nothing old arrives late. On a
+        link that they were withdrawn from they have other ids: outputs of before may be on their way there.
 
         Those that have moved go one by one: each has blocks of its own at the worker. A group computes once what its
         sequences have in common, and anew what they have not.
         """
         link, output_queue = self._links.to(route.endpoint), OutputQueue[Delivery]()
+        if link in self._left:
+            number = next(self._numbers)
+            self._running = {f"{decoding.sequence_id}.{number}": decoding for decoding in self._running.values()}
         # One that is tried begins at once: what waits in line is blamed for what others do.
         slack_s = 0.0 if self._trial.is_on else self._latest_start_s - self._clock()
-        requests = tuple(replace(decoding.request, slack_s=slack_s) for decoding in self._running.values())
+        requests = tuple(
+            replace(decoding.request, request_id=sequence_id, slack_s=slack_s)
+            for sequence_id, decoding in self._running.items()
+        )
         for group in [(request,) for request in requests] if self._is_moving else [requests]:
             link.submit(Submit(group, self._job.traceparent, route.decode_target, route.source), output_queue)
         return _Submission(route, link, output_queue)
 
     def _withdraw(self, submission: _Submission) -> None:
-        submission.link.cancel([decoding.sequence_id for decoding in self._running.values()])
+        submission.link.cancel(self._running)
+        self._left.add(submission.link)
 
     def _accept(
         self, deliveries: Sequence[Delivery], link: WorkerLink, output_queue: OutputQueue[Delivery]
