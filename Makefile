@@ -485,8 +485,8 @@ bench-kernels: install cuda ## The CUDA kernels on the GPU at hand, beside their
 
 MINUTES ?= 10
 SECONDS ?= 60
-chaos: install ## What happens to a running stack, drawn by a SEED, for MINUTES=10: no request lost or wrong (ONLY=TEXT of names, all of them with ONCE=1)
-	@$(PY) -m tests.chaos --minutes $(MINUTES) $(if $(SEED),--seed $(SEED)) $(if $(ONLY),--only '$(ONLY)') $(if $(ONCE),--once)
+chaos: install ## What happens to a running stack, drawn by a SEED, for MINUTES=10: no request lost or wrong (ONLY=TEXT of names, all of them with ONCE=1, PAUSE=3 seconds between plans)
+	@$(PY) -m tests.chaos --minutes $(MINUTES) $(if $(SEED),--seed $(SEED)) $(if $(PAUSE),--pause $(PAUSE)) $(if $(ONLY),--only '$(ONLY)') $(if $(ONCE),--once)
 
 full-disk: install ## The disk of a running stack's state is full for SECONDS=60: nothing fails, and it tells so
 	@HEADWAY_FULL_DISK_S=$(SECONDS) $(PY) -m pytest -q -n 0 -rs tests/integration/test_full_disk.py

@@ -8,6 +8,7 @@ import time
 from collections import Counter
 from pathlib import Path
 
+from tests.chaos.applies import PAUSE_S
 from tests.chaos.network import isolate
 from tests.chaos.storm import Storm, draw, storming
 
@@ -46,6 +47,7 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=random.randrange(10**6), help="draws what happens")
     parser.add_argument("--minutes", type=float, default=10.0, help="nothing more happens after so long")
     parser.add_argument("--clients", type=int, default=3, help="that ask all the time")
+    parser.add_argument("--pause", type=float, default=PAUSE_S, help="seconds between two plans that are applied")
     parser.add_argument("--once", action="store_true", help="everything once, however long it takes")
     parser.add_argument("--most", type=int, default=10_000, help="so many are drawn at most")
     parser.add_argument("--first", nargs="*", default=[], metavar="NAME", help="what happens before")
@@ -63,7 +65,10 @@ def main() -> int:
     only = f" ONLY='{options.only}'" if options.only else ""
     print(f"This storm can be had again with SEED={options.seed}{only}.", flush=True)
     deadline_s = time.monotonic() + 60 * options.minutes
-    with tempfile.TemporaryDirectory() as directory, storming(Path(directory), num_clients=options.clients) as storm:
+    with (
+        tempfile.TemporaryDirectory() as directory,
+        storming(Path(directory), num_clients=options.clients, pause_s=options.pause) as storm,
+    ):
         names = chosen(storm, only=options.only, has_partitions=not why_not)
         drawn = draw(options.seed, names, num=len(names) if options.once else options.most)
         for name in options.first + drawn:

@@ -21,7 +21,7 @@ from headway.v1 import controller_pb2, planner_pb2
 from tests.chaos.history import Applied
 
 _TIMEOUT_S = 30.0
-_PAUSE_S = 3.0
+PAUSE_S = 3.0
 
 
 class Applies:
@@ -29,11 +29,15 @@ class Applies:
 
     Attributes:
         done: in order.
+
+    Args:
+        pause_s: between two of them.
     """
 
-    def __init__(self, state_dir: Path) -> None:
+    def __init__(self, state_dir: Path, *, pause_s: float = PAUSE_S) -> None:
         self.done: list[Applied] = []
         self._state_dir = state_dir
+        self._pause_s = pause_s
         self._numbers = count()
         self._is_over = threading.Event()
         self._thread = threading.Thread(target=self._run)
@@ -83,4 +87,4 @@ class Applies:
         while not self._is_over.is_set():
             with suppress(UnavailableError, DeadlineExceededError, NotFoundError):  # no controller just now, or no plan
                 self.done.append(asyncio.run(self.apply()))
-            self._is_over.wait(_PAUSE_S)
+            self._is_over.wait(self._pause_s)

@@ -20,7 +20,7 @@ from redis import Redis
 from headway.core.errors import HeadwayError
 from headway.observe.failpoint import VARIABLE
 from headway.observe.log_writers import find_log_writers
-from tests.chaos.applies import Applies
+from tests.chaos.applies import PAUSE_S, Applies
 from tests.chaos.client import Crowd
 from tests.chaos.history import Fault, Outcome, lost_applies, violations
 from tests.chaos.network import cut_off
@@ -38,7 +38,7 @@ _HARMS = {"gateway": frozenset({Outcome.BROKEN}), "router": frozenset({Outcome.R
 _SERVICES = ("router", "kvcache", "planner", "profiler")
 _CALLED = (*_SERVICES, "worker-0", "controller")  # over the network, by processes of the stack
 _WATCHED = (*_SERVICES, "gateway-0", "gateway-1", "worker-0", "worker-1", "controller", "redis", "supervisor")
-STANDSTILLS_S = (5.0, 12.5, 20.0, 60.0)
+STANDSTILLS_S = (3.0, 5.0, 12.5, 20.0, 60.0)
 PARTITIONS_S = (5.0, 20.0)
 _IDLE_TIMEOUT_S = 30.0
 _LOG_CHARS = 20_000
@@ -63,9 +63,12 @@ class Storm:
 
     Args:
         failpoints: the directory that HEADWAY_FAILPOINTS names for the stack.
+        pause_s: between two plans that are applied to it.
     """
 
-    def __init__(self, stack: RunningStack, failpoints: Path, *, num_clients: int = _NUM_CLIENTS) -> None:
+    def __init__(
+        self, stack: RunningStack, failpoints: Path, *, num_clients: int = _NUM_CLIENTS, pause_s: float = PAUSE_S
+    ) -> None:
         self._stack = stack
         self._failpoints = failpoints
         key, key_id = self._make_key()
@@ -73,7 +76,7 @@ class Storm:
         self._revoked: set[str] = set()
         self.faults: list[Fault] = []
         self.crowd = Crowd(stack.url, num_clients=num_clients, headers={"authorization": f"Bearer {key}"})
-        self.applies = Applies(stack.state_dir)
+        self.applies = Applies(stack.state_dir, pause_s=pause_s)
 
     def happenings(self) -> dict[str, Callable[[], None]]:
         """What can happen, by name."""
@@ -294,7 +297,7 @@ def draw(seed: int, names: list[str], *, num: int) -> list[str]:
 
 
 @contextmanager
-def storming(directory: Path, *, num_clients: int = _NUM_CLIENTS) -> Iterator[Storm]:
+def storming(directory: Path, *, num_clients: int = _NUM_CLIENTS, pause_s: float = PAUSE_S) -> Iterator[Storm]:
     """A stack of its own, whose clients have begun."""
     failpoints = directory / "failpoints"
     failpoints.mkdir()
@@ -303,7 +306,7 @@ def storming(directory: Path, *, num_clients: int = _NUM_CLIENTS) -> Iterator[St
     stack = RunningStack(directory / "state", {"tiny": write_model(directory / "model")}, *_OPTIONS)
     try:
         stack.start()
-        storm = Storm(stack, failpoints, num_clients=num_clients)
+        storm = Storm(stack, failpoints, num_clients=num_clients, pause_s=pause_s)
         storm.crowd.start()
         storm.applies.start()
         try:
