@@ -5,8 +5,9 @@ import hashlib
 import json
 import shutil
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -71,27 +72,30 @@ class RegistrySource:
             raise UnavailableError(f"A layer of {self._uri} arrived damaged.", hint="Try again.")
         found = path.with_suffix(".files")
         found.mkdir(exist_ok=True)
-        unpack(path, found, below=_IN_IMAGES if path.suffix == f".{_IN_IMAGES}" else "")
+        deleted = unpack(path, found, below=_IN_IMAGES if path.suffix == f".{_IN_IMAGES}" else "")
         with self._placing:
-            self._place(found, directory, layer=file)
+            self._place(found, directory, layer=file, deleted=deleted)
         path.unlink()
 
-    def _place(self, found: Path, directory: Path, *, layer: RemoteFile) -> None:
-        """Moves a layer's files to a directory, but for those that a later layer has brought: they arrive in any order,
-        and the last one that has a file counts."""
-        later = self.files[self.files.index(layer) + 1 :]
-        notes = [_note_of(directory / each.name) for each in later if each.name.startswith(_ARCHIVE)]
-        newer = {name for note in notes if note.exists() for name in json.loads(note.read_text())}
+    def _place(self, found: Path, directory: Path, *, layer: RemoteFile, deleted: list[str]) -> None:
+        """Moves a layer's files to a directory, but for those that a later layer has brought or deletes, and deletes
+        those of earlier ones: layers arrive in any order, and the last one that says something of a file counts."""
+        place = self.files.index(layer)
+        earlier, later = (_notes(files, directory) for files in (self.files[:place], self.files[place + 1 :]))
         names = [str(path.relative_to(found)) for path in found.rglob("*") if path.is_file()]
+        own = _Note(files=names, deleted=deleted)
         for name in names:
-            if name not in newer:
+            if not any(note.decides(name) for note in later):
                 (directory / name).parent.mkdir(exist_ok=True)
                 (found / name).replace(directory / name)
+        for name in {name for note in earlier for name in note.files if own.deletes(name)}:
+            if not any(name in note.files for note in later):
+                (directory / name).unlink(missing_ok=True)
         shutil.rmtree(found)
-        note = _note_of(directory / layer.name)
-        staging = note.with_suffix(".noted")
-        staging.write_text(json.dumps(names))
-        staging.replace(note)
+        path = _note_of(directory / layer.name)
+        staging = path.with_suffix(".noted")
+        staging.write_text(json.dumps(asdict(own)))
+        staging.replace(path)
 
     def _append(self, file: RemoteFile, path: Path) -> None:
         """Downloads what is missing at the end of a file."""
@@ -115,9 +119,31 @@ class RegistrySource:
         return text
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Note:
+    """What a layer has brought, and what it deletes of those before it: names of files and folders, '' for all."""
+
+    files: list[str]
+    deleted: list[str]
+
+    def decides(self, name: str) -> bool:
+        """Whether a file of a layer before it does not count."""
+        return name in self.files or self.deletes(name)
+
+    def deletes(self, name: str) -> bool:
+        is_gone = any(each in ("", name) or name.startswith(f"{each}/") for each in self.deleted)
+        return is_gone and name not in self.files
+
+
 def _note_of(archive: Path) -> Path:
-    """The file that is there once an archive is unpacked, and names its files."""
-    return archive.with_suffix(".placed")
+    """The file that is there once an archive is unpacked, and tells what was in it."""
+    return archive.with_suffix(".unpacked")
+
+
+def _notes(files: Sequence[RemoteFile], directory: Path) -> list[_Note]:
+    """Of those archives that are unpacked by now."""
+    paths = [_note_of(directory / file.name) for file in files if file.name.startswith(_ARCHIVE)]
+    return [_Note(**json.loads(path.read_text())) for path in paths if path.exists()]
 
 
 def _digest(text: bytes) -> str:
@@ -140,9 +166,16 @@ def manifest_of_index(text: bytes) -> str | None:
 
 
 def files_of_manifest(text: bytes) -> tuple[RemoteFile, ...]:
-    """The layers that are a model's files, or archives of such; InvalidArgumentError where it is no manifest."""
+    """The layers that are a model's files, or archives of such, in order; one that is there twice where it is last.
+
+    InvalidArgumentError where it is no manifest.
+    """
+    files: dict[str, RemoteFile] = {}
     with _reading():
-        files = {file.name: file for layer in json.loads(text)["layers"] if (file := _file(layer)) is not None}
+        for layer in json.loads(text)["layers"]:
+            if (file := _file(layer)) is not None:
+                files.pop(file.name, None)
+                files[file.name] = file
     wanted = select(files) | {name for name in files if name.startswith(_ARCHIVE)}
     return tuple(file for name, file in files.items() if name in wanted)
 
