@@ -267,6 +267,7 @@ async def test_an_answer_that_comes_late_is_not_taken_for_that_to_the_same_reque
         links = RouterLinks(peers, gateway_id="gateway")
         with pytest.raises(UnavailableError, match="does not answer"):
             await links.route(request("r"))
+        monkeypatch.setattr("headway.gateway.router_link._PROBE_TIMEOUT_S", 60.0)
         lease = await links.route(request("r"))
         assert lease.lease_id == "lease-2"
         links.release(release(lease.lease_id))
@@ -300,6 +301,27 @@ async def test_a_request_that_is_given_up_when_its_stream_breaks_is_taken_back_f
         assert [(each.request_id, each.attempt) for each in router.withdrawn] == [("r", 1)]
         await links.close()
         await next_server.stop(None)
+
+
+async def test_a_router_that_is_gone_is_not_called_again_and_again(database: Database) -> None:
+    """What was to be said to it kept its gateway busy until its lease lapsed."""
+    num_calls = 0
+
+    def hang_up(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        nonlocal num_calls
+        num_calls += 1
+        writer.close()
+
+    gone = await asyncio.start_server(hang_up, "127.0.0.1", 0)
+    await enter(database, gone.sockets[0].getsockname()[1])
+    async with Peers(Membership(database)).watching() as peers:
+        links = RouterLinks(peers, gateway_id="gateway")
+        links.release(release("lease"))
+        with pytest.raises(UnavailableError):
+            await links.route(request("r"))  # after two seconds
+        assert 1 <= num_calls <= 40
+        await links.close()
+    gone.close()
 
 
 @pytest.fixture

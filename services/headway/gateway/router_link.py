@@ -285,13 +285,11 @@ class RouterLinks:
             link.release(message)
 
     def _release(self, messages: Sequence[router_pb2.Release]) -> None:
-        try:
-            link = self._link()
-        except UnavailableError:
-            if self._current is None or self._current.is_broken:
-                self._spawn(self._release_later(messages), name="release")
-                return
-            link = self._current  # it may only be late with its membership, and reads this when it goes on
+        # One that is lost may only be late with its membership, and reads this when it goes on.
+        link = self._link() if self._sound_routers() else self._current
+        if link is None or link.is_broken:
+            self._spawn(self._release_later(messages), name="release")
+            return
         for message in messages:
             link.release(message)
 

@@ -106,10 +106,10 @@ class Run:
         self._watch = Stopwatch(job.arrived_s, num_sequences=job.options.num_parallel)
         self._running = decodings_of(job, prompt_index)  # by the ids that the worker knows them by
         self._left: set[WorkerLink] = set()  # links that they were withdrawn from
+        self._suffixes = count(2)  # of their ids, where they come there again
         request = next(iter(self._running.values())).request
         self._trial = Trial(quarantine, model=job.model.name, fingerprint=partial(generation_fingerprint, request))
         self._wanted = place_request(job, prompt_index)
-        self._numbers = count(2)
         self._placed_s = 0.0  # by the clock, when the last lease came
         self._latest_start_s = math.inf  # by the clock, for its objectives; known with the first lease
         self._journal = job.journal
@@ -264,8 +264,8 @@ class Run:
         """
         link, output_queue = self._links.to(route.endpoint), OutputQueue[Delivery]()
         if link in self._left:
-            number = next(self._numbers)
-            self._running = {f"{decoding.sequence_id}.{number}": decoding for decoding in self._running.values()}
+            suffix = next(self._suffixes)
+            self._running = {f"{decoding.sequence_id}.{suffix}": decoding for decoding in self._running.values()}
         # One that is tried begins at once: what waits in line is blamed for what others do.
         slack_s = 0.0 if self._trial.is_on else self._latest_start_s - self._clock()
         requests = tuple(
