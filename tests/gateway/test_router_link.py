@@ -68,12 +68,48 @@ class BusyRouter(router_pb2_grpc.RouterServiceServicer, health_pb2_grpc.HealthSe
             self._asked.put_nowait(message.route.request_id)
 
 
+class LateRouter(router_pb2_grpc.RouterServiceServicer, health_pb2_grpc.HealthServicer):
+    """Stands still until a request has been asked for so often, and then gives each attempt its own lease."""
+
+    def __init__(self, *, num_attempts: int) -> None:
+        self.released: list[router_pb2.Release] = []
+        self._num_attempts = num_attempts
+
+    async def Check(self, request: Any, context: Any) -> health_pb2.HealthCheckResponse:  # noqa: N802
+        await asyncio.Event().wait()
+        raise AssertionError
+
+    async def Dispatch(  # noqa: N802
+        self, request_iterator: AsyncIterator[router_pb2.DispatchRequest], context: Any
+    ) -> AsyncIterator[router_pb2.DispatchResponse]:
+        routed: list[router_pb2.Route] = []
+        async for message in request_iterator:
+            if not message.HasField("route"):
+                self.released.append(message.release)
+                continue
+            routed.append(message.route)
+            for route in routed if len(routed) == self._num_attempts else ():
+                lease = router_pb2.Lease(lease_id=f"lease-{route.attempt}", endpoint="127.0.0.1:1")
+                yield router_pb2.DispatchResponse(request_id=route.request_id, attempt=route.attempt, lease=lease)
+
+
 async def enter(database: Database, port: int, *, name: str = "router") -> None:
     endpoint = f"127.0.0.1:{port}"
     member = Member(
         kind="router", member_id=name, endpoint=endpoint, metrics_endpoint="", pid=1, started_at_s=time.time()
     )
     await Membership(database).enter(member)
+
+
+async def start(database: Database, router: StuckRouter | BusyRouter | LateRouter) -> grpc.aio.Server:
+    """A server of it, which is a member."""
+    server = grpc.aio.server()
+    router_pb2_grpc.add_RouterServiceServicer_to_server(router, server)
+    if isinstance(router, health_pb2_grpc.HealthServicer):
+        health_pb2_grpc.add_HealthServicer_to_server(router, server)
+    await enter(database, server.add_insecure_port("127.0.0.1:0"))
+    await server.start()
+    return server
 
 
 async def eventually(condition: Callable[[], bool]) -> None:
@@ -99,10 +135,8 @@ def request(name: str) -> PlaceRequest:
 
 
 async def test_releases_that_a_stuck_router_did_not_read_are_said_again(database: Database) -> None:
-    stuck, server = StuckRouter(), grpc.aio.server()
-    router_pb2_grpc.add_RouterServiceServicer_to_server(stuck, server)
-    await enter(database, server.add_insecure_port("127.0.0.1:0"))
-    await server.start()
+    stuck = StuckRouter()
+    server = await start(database, stuck)
     async with Peers(Membership(database)).watching() as peers:
         links = RouterLinks(peers, gateway_id="gateway")
         for i in range(10):
@@ -227,42 +261,14 @@ async def test_a_lease_that_came_after_a_newer_router_had_is_released_where_it_w
         await newer_server.stop(None)
 
 
-class LateRouter(router_pb2_grpc.RouterServiceServicer, health_pb2_grpc.HealthServicer):
-    """Stands still until a request has been asked for so often, and then gives each attempt its own lease."""
-
-    def __init__(self, *, num_attempts: int) -> None:
-        self.released: list[router_pb2.Release] = []
-        self._num_attempts = num_attempts
-
-    async def Check(self, request: Any, context: Any) -> health_pb2.HealthCheckResponse:  # noqa: N802
-        await asyncio.Event().wait()
-        raise AssertionError
-
-    async def Dispatch(  # noqa: N802
-        self, request_iterator: AsyncIterator[router_pb2.DispatchRequest], context: Any
-    ) -> AsyncIterator[router_pb2.DispatchResponse]:
-        routed: list[router_pb2.Route] = []
-        async for message in request_iterator:
-            if not message.HasField("route"):
-                self.released.append(message.release)
-                continue
-            routed.append(message.route)
-            for route in routed if len(routed) == self._num_attempts else ():
-                lease = router_pb2.Lease(lease_id=f"lease-{route.attempt}", endpoint="127.0.0.1:1")
-                yield router_pb2.DispatchResponse(request_id=route.request_id, attempt=route.attempt, lease=lease)
-
-
 async def test_an_answer_that_comes_late_is_not_taken_for_that_to_the_same_request_asked_again(
     database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A stream that goes on elsewhere asks again and again: it took a lease that had ended, and left its own in the
     router's books."""
     monkeypatch.setattr("headway.gateway.router_link._PROBE_TIMEOUT_S", 0.1)
-    late, server = LateRouter(num_attempts=2), grpc.aio.server()
-    router_pb2_grpc.add_RouterServiceServicer_to_server(late, server)
-    health_pb2_grpc.add_HealthServicer_to_server(late, server)
-    await enter(database, server.add_insecure_port("127.0.0.1:0"))
-    await server.start()
+    late = LateRouter(num_attempts=2)
+    server = await start(database, late)
     async with Peers(Membership(database)).watching() as peers:
         links = RouterLinks(peers, gateway_id="gateway")
         with pytest.raises(UnavailableError, match="does not answer"):
@@ -283,10 +289,8 @@ async def test_a_request_that_is_given_up_when_its_stream_breaks_is_taken_back_f
 ) -> None:
     """It may be the same one, which only this stream has lost."""
     monkeypatch.setattr("headway.gateway.router_link._AWAITED_S", 0.0)
-    stuck, server = StuckRouter(), grpc.aio.server()
-    router_pb2_grpc.add_RouterServiceServicer_to_server(stuck, server)
-    await enter(database, server.add_insecure_port("127.0.0.1:0"))
-    await server.start()
+    stuck = StuckRouter()
+    server = await start(database, stuck)
     async with Peers(Membership(database)).watching() as peers:
         links = RouterLinks(peers, gateway_id="gateway")
         asking = asyncio.create_task(links.route(request("r")))
@@ -385,11 +389,8 @@ async def test_a_router_that_answers_requests_is_not_taken_for_stuck(
 ) -> None:
     """Under 2,000 clients it took longer than it was given to say that it lives, and all that waited were refused."""
     monkeypatch.setattr("headway.gateway.router_link._PROBE_TIMEOUT_S", 1.0)
-    router, server = BusyRouter(num_answers=2), grpc.aio.server()
-    router_pb2_grpc.add_RouterServiceServicer_to_server(router, server)
-    health_pb2_grpc.add_HealthServicer_to_server(router, server)
-    await enter(database, server.add_insecure_port("127.0.0.1:0"))
-    await server.start()
+    router = BusyRouter(num_answers=2)
+    server = await start(database, router)
     async with Peers(Membership(database)).watching() as peers:
         links = RouterLinks(peers, gateway_id="gateway")
         asked = await asyncio.gather(*(links.route(request(f"r-{i}")) for i in range(3)), return_exceptions=True)
